@@ -1,0 +1,462 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The generic level: transposed convolution by phases, in plain loops.
+
+Output index ``o`` of an axis belongs to the phase ``(o + pad) % stride``; every tap ``k`` whose
+``k*dilation`` leaves the same residue adds ``X[q - back] * W[k]``, with ``q = (o + pad) // stride`` and
+``back = k*dilation // stride``. So a phase is a stride-1 correlation with its own list of taps: no zeros are
+inserted, no columns are built, and each output is summed in one place and written once.
+
+An output row is cut into strips of at most ``STRIP * stride`` elements. A task is one image, one tile of
+output channels and a band of strips; ``prange`` deals the tasks out. A strip sums one phase of one tile at a
+time in a scratch that stays in L1. The order of a sum depends on nothing but the layer, so the bits do not
+depend on the number of threads.
+
+float32 and float64 are summed in double, float16 and bfloat16 in float: the baseline of x86-64 has no FMA,
+and a float chain without it would round each product as well; the product of two floats is exact in double.
+"""
+
+cimport numpy as cnp
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t
+
+import numpy as np
+
+cnp.import_array()
+
+cdef extern from "half.h" nogil:
+    ctypedef struct float16_t "convt_float16":
+        pass
+    ctypedef struct bfloat16_t "convt_bfloat16":
+        pass
+    float widen_float16 "convt_widen_float16"(float16_t half)
+    float widen_bfloat16 "convt_widen_bfloat16"(bfloat16_t half)
+    float16_t narrow_float16 "convt_narrow_float16"(float value)
+    bfloat16_t narrow_bfloat16 "convt_narrow_bfloat16"(float value)
+
+cdef extern from "openmp.h" nogil:
+    int omp_get_max_threads()
+    int omp_get_num_procs()
+    int CONVT_OPENMP
+    const char *CONVT_COMPILER
+
+ctypedef fused storage_t:
+    float16_t
+    bfloat16_t
+    float
+    double
+
+ctypedef fused sum_t:
+    float
+    double
+
+# Elements of one phase summed at a time: for 8 channels 16 KB of doubles, half of the smallest L1 around.
+cdef enum:
+    STRIP = 256
+
+cdef enum:
+    INPUT, KERNEL, STRIDE, DILATION, PAD, OUTPUT  # columns of PhaseTable.axes
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+cdef enum DType:
+    FLOAT16, BFLOAT16, FLOAT32, FLOAT64
+
+
+cdef struct Operands:
+    DType dtype
+    Py_ssize_t spatial
+    const char *x
+    char *y
+    const cnp.npy_intp *x_strides
+    const cnp.npy_intp *y_strides
+
+
+# A kernel position on the outer axes that reaches the current output row, and the input row it reads.
+cdef struct OuterTap:
+    Py_ssize_t kernel_index
+    Py_ssize_t x_offset
+
+
+cdef class PhaseTable:
+    """A geometry and the phases of its innermost axis, as the loops read them.
+
+    Parameters
+    ----------
+    geometry : convt.geometry.Geometry
+    phases : sequence of convt.plan.Phase
+        The phases of the innermost axis that have taps, by rising residue.
+    """
+
+    cdef int64_t[:, ::1] axes
+    cdef int64_t[::1] residue
+    cdef int64_t[::1] first_tap
+    cdef int64_t[::1] tap
+    cdef int64_t[::1] back
+    cdef Py_ssize_t group, in_channels, out_channels
+    cdef Py_ssize_t n_phases, rows, strips_per_row, outer_kernel
+
+    def __init__(self, geometry, phases):
+        cdef Py_ssize_t a
+        self.axes = np.array(geometry.axes, dtype=np.int64)
+        self.group = geometry.group
+        self.in_channels = geometry.in_channels // geometry.group
+        self.out_channels = geometry.out_channels // geometry.group
+        self.n_phases = len(phases)
+        self.residue = np.array([phase.residue for phase in phases], dtype=np.int64)
+        self.first_tap = np.cumsum([0] + [len(phase.taps) for phase in phases], dtype=np.int64)
+        self.tap = np.array([k for phase in phases for k, _ in phase.taps], dtype=np.int64)
+        self.back = np.array([back for phase in phases for _, back in phase.taps], dtype=np.int64)
+        self.rows = self.outer_kernel = 1
+        for a in range(self.axes.shape[0] - 1):
+            self.rows *= self.axes[a, OUTPUT]
+            self.outer_kernel *= self.axes[a, KERNEL]
+        a = self.axes.shape[0] - 1
+        # Divide before multiplying: a stride near 2**63 must not overflow.
+        self.strips_per_row = (self.axes[a, OUTPUT] - 1) // self.axes[a, STRIDE] // STRIP + 1
+
+    @property
+    def strips(self):
+        """Strips of one image and one channel tile: what bands are made of."""
+        return self.rows * self.strips_per_row
+
+    def workspace(self, tile):
+        """Scratch bytes per thread for channel tiles of `tile`, whatever the size of the image."""
+        return (tile + 1) * STRIP * sizeof(double) + self.outer_kernel * sizeof(OuterTap)
+
+
+cdef inline sum_t widen(const storage_t *element, sum_t kind) noexcept nogil:
+    if storage_t is float16_t:
+        return widen_float16(element[0])
+    elif storage_t is bfloat16_t:
+        return widen_bfloat16(element[0])
+    else:
+        return <sum_t> element[0]
+
+
+cdef inline void narrow(sum_t value, storage_t *element) noexcept nogil:
+    if storage_t is float16_t:
+        element[0] = narrow_float16(<float> value)
+    elif storage_t is bfloat16_t:
+        element[0] = narrow_bfloat16(<float> value)
+    else:
+        element[0] = <storage_t> value
+
+
+cdef inline void read_row(
+    const storage_t *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
+) noexcept nogil:
+    cdef Py_ssize_t i
+    if stride == sizeof(storage_t):  # apart, because this one vectorises
+        for i in range(n):
+            row[i] = widen(source + i, row[i])
+    else:
+        for i in range(n):
+            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), row[i])
+
+
+cdef inline void write_row(
+    const sum_t *row, Py_ssize_t n, storage_t *target, Py_ssize_t stride
+) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        narrow(row[i], <storage_t *> (<char *> target + i * stride))
+
+
+cdef inline void read(
+    DType dtype, const char *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
+) noexcept nogil:
+    """Widen `n` elements, `stride` bytes apart, into `row`."""
+    if dtype == FLOAT32:
+        read_row(<const float *> source, stride, n, row)
+    elif dtype == FLOAT64:
+        read_row(<const double *> source, stride, n, row)
+    elif dtype == FLOAT16:
+        read_row(<const float16_t *> source, stride, n, row)
+    else:
+        read_row(<const bfloat16_t *> source, stride, n, row)
+
+
+cdef inline void write(
+    DType dtype, const sum_t *row, Py_ssize_t n, char *target, Py_ssize_t stride
+) noexcept nogil:
+    """Round `n` sums once and store them, `stride` bytes apart."""
+    if dtype == FLOAT32:
+        write_row(row, n, <float *> target, stride)
+    elif dtype == FLOAT64:
+        write_row(row, n, <double *> target, stride)
+    elif dtype == FLOAT16:
+        write_row(row, n, <float16_t *> target, stride)
+    else:
+        write_row(row, n, <bfloat16_t *> target, stride)
+
+
+cdef inline void fill(
+    DType dtype, sum_t value, Py_ssize_t n, char *target, Py_ssize_t stride
+) noexcept nogil:
+    """Store `value` `n` times: outputs that no tap reaches."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        write(dtype, &value, 1, target + i * stride, stride)
+
+
+cdef inline void multiply_add(
+    const sum_t *x, Py_ssize_t n, const sum_t *weights, Py_ssize_t tile, sum_t *sums
+) noexcept nogil:
+    """sums[j][:n] += weights[j] * x[:n] for the `tile` channels, whose rows are STRIP apart."""
+    cdef Py_ssize_t j, i
+    cdef sum_t weight
+    cdef sum_t *row
+    for j in range(tile):
+        weight = weights[j]
+        row = sums + j * STRIP
+        for i in range(n):
+            row[i] += weight * x[i]
+
+
+cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
+    """ceil(a / b) for b > 0; C's division cuts towards zero."""
+    return a // b + (a % b > 0)
+
+
+cdef Py_ssize_t list_outer_taps(
+    PhaseTable table, const Operands *operands, Py_ssize_t row, OuterTap *taps, Py_ssize_t *y_offset
+) noexcept nogil:
+    """The outer kernel positions that reach output row `row`, and where the row lies in y.
+
+    Returns the number of taps; they come in kernel order.
+    """
+    cdef Py_ssize_t a, index, kernel_rest, row_rest, o, distance, n = 0
+    cdef bint reaches
+    y_offset[0] = 0
+    for index in range(table.outer_kernel):
+        kernel_rest = index
+        row_rest = row
+        reaches = True
+        taps[n].kernel_index = index
+        taps[n].x_offset = 0
+        for a in range(operands.spatial - 2, -1, -1):
+            o = row_rest % table.axes[a, OUTPUT]
+            row_rest //= table.axes[a, OUTPUT]
+            if index == 0:
+                y_offset[0] += o * operands.y_strides[2 + a]
+            distance = (
+                o + table.axes[a, PAD] - kernel_rest % table.axes[a, KERNEL] * table.axes[a, DILATION]
+            )
+            kernel_rest //= table.axes[a, KERNEL]
+            if (
+                distance < 0
+                or distance % table.axes[a, STRIDE]
+                or distance // table.axes[a, STRIDE] >= table.axes[a, INPUT]
+            ):
+                reaches = False
+            taps[n].x_offset += distance // table.axes[a, STRIDE] * operands.x_strides[2 + a]
+        n += reaches
+    return n
+
+
+cdef void sum_phase(
+    PhaseTable table,
+    const Operands *operands,
+    Py_ssize_t phase,
+    int64_t q_begin,
+    int64_t q_end,
+    const OuterTap *outer,
+    Py_ssize_t n_outer,
+    const char *x,
+    const sum_t *weights,
+    Py_ssize_t tile,
+    sum_t *sums,
+) noexcept nogil:
+    """Add every term of outputs [q_begin, q_end) of one phase of one row to `sums[tile][STRIP]`.
+
+    `x` is the group's first channel of the image, `weights` the tile's ``[outer kernel, channel, kernel, tile]``.
+    """
+    cdef Py_ssize_t inner = operands.spatial - 1
+    cdef Py_ssize_t kernel = table.axes[inner, KERNEL]
+    cdef Py_ssize_t x_step = operands.x_strides[2 + inner]
+    cdef Py_ssize_t t, c, entry
+    cdef int64_t begin, end
+    cdef const char *channel
+    cdef const sum_t *channel_weights
+    cdef sum_t *line = sums + tile * STRIP  # one input row, widened
+    for t in range(n_outer):
+        for c in range(table.in_channels):
+            channel = x + outer[t].x_offset + c * operands.x_strides[1]
+            channel_weights = weights + (outer[t].kernel_index * table.in_channels + c) * kernel * tile
+            for entry in range(table.first_tap[phase], table.first_tap[phase + 1]):
+                begin = max(q_begin, table.back[entry])
+                end = min(q_end, table.axes[inner, INPUT] + table.back[entry])
+                if begin < end:
+                    read(
+                        operands.dtype, channel + (begin - table.back[entry]) * x_step, x_step, end - begin, line
+                    )
+                    multiply_add(
+                        line, end - begin, channel_weights + table.tap[entry] * tile, tile,
+                        sums + (begin - q_begin),
+                    )
+
+
+cdef void compute_strip(
+    PhaseTable table,
+    const Operands *operands,
+    int64_t begin,
+    int64_t end,
+    const OuterTap *outer,
+    Py_ssize_t n_outer,
+    const char *x,
+    const sum_t *weights,
+    const sum_t *bias,
+    Py_ssize_t tile,
+    Py_ssize_t channels,
+    char *y,
+    sum_t *sums,
+) noexcept nogil:
+    """Outputs [begin, end) of one row, for one tile of which `channels` exist. `y` is the row's first element."""
+    cdef Py_ssize_t inner = operands.spatial - 1
+    cdef int64_t stride = table.axes[inner, STRIDE]
+    cdef int64_t pad = table.axes[inner, PAD]
+    cdef Py_ssize_t y_step = operands.y_strides[2 + inner]
+    cdef Py_ssize_t phase, j, i
+    cdef int64_t q_begin, q_end, o, o_end, gap_begin, gap_end
+    for phase in range(table.n_phases):
+        q_begin = ceil_div(begin + pad - table.residue[phase], stride)
+        q_end = ceil_div(end + pad - table.residue[phase], stride)
+        if q_begin >= q_end:
+            continue
+        for j in range(tile):
+            for i in range(q_end - q_begin):
+                sums[j * STRIP + i] = bias[j]
+        sum_phase(table, operands, phase, q_begin, q_end, outer, n_outer, x, weights, tile, sums)
+        o = q_begin * stride + table.residue[phase] - pad
+        for j in range(channels):
+            write(
+                operands.dtype, sums + j * STRIP, q_end - q_begin,
+                y + j * operands.y_strides[1] + o * y_step, stride * y_step,
+            )
+    # Residues between those of the phases have no taps: bias alone.
+    for phase in range(table.n_phases + 1):
+        gap_begin = table.residue[phase - 1] + 1 if phase > 0 else 0
+        gap_end = table.residue[phase] if phase < table.n_phases else stride
+        if gap_begin >= gap_end:
+            continue
+        for q_begin in range((begin + pad) // stride, (end - 1 + pad) // stride + 1):
+            o = max(begin, q_begin * stride + gap_begin - pad)
+            o_end = min(end, q_begin * stride + gap_end - pad)
+            for j in range(channels):
+                fill(operands.dtype, bias[j], o_end - o, y + j * operands.y_strides[1] + o * y_step, y_step)
+
+
+cdef void run_task(
+    PhaseTable table,
+    const Operands *operands,
+    const sum_t[:, :, :, :, :, ::1] weights,
+    const sum_t[:, :, ::1] bias,
+    Py_ssize_t bands,
+    Py_ssize_t task,
+    char *scratch,
+) noexcept nogil:
+    """One band of strips of one channel tile of one group of one image; bands are the fastest index."""
+    cdef Py_ssize_t tiles = weights.shape[1], tile = weights.shape[5]
+    cdef Py_ssize_t band = task % bands
+    cdef Py_ssize_t t = task // bands % tiles
+    cdef Py_ssize_t g = task // bands // tiles % table.group
+    cdef Py_ssize_t image = task // bands // tiles // table.group
+    cdef int64_t output = table.axes[operands.spatial - 1, OUTPUT]
+    cdef int64_t strip_size = STRIP * table.axes[operands.spatial - 1, STRIDE]
+    cdef Py_ssize_t strips = table.rows * table.strips_per_row
+    cdef Py_ssize_t strip, piece, n_outer, row_offset
+    cdef OuterTap *outer = <OuterTap *> scratch
+    cdef sum_t *sums = <sum_t *> (outer + table.outer_kernel)
+    cdef const char *x = (
+        operands.x + image * operands.x_strides[0] + g * table.in_channels * operands.x_strides[1]
+    )
+    cdef char *y = (
+        operands.y + image * operands.y_strides[0]
+        + (g * table.out_channels + t * tile) * operands.y_strides[1]
+    )
+    for strip in range(band * strips // bands, (band + 1) * strips // bands):
+        n_outer = list_outer_taps(table, operands, strip // table.strips_per_row, outer, &row_offset)
+        piece = strip % table.strips_per_row
+        compute_strip(
+            table, operands,
+            piece * strip_size,
+            output if piece == table.strips_per_row - 1 else (piece + 1) * strip_size,
+            outer, n_outer,
+            x, &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL, &bias[g, t, 0],
+            tile, min(tile, table.out_channels - t * tile),
+            y + row_offset, sums,
+        )
+
+
+cdef void run_tasks(
+    PhaseTable table,
+    const Operands *operands,
+    const sum_t[:, :, :, :, :, ::1] weights,
+    const sum_t[:, :, ::1] bias,
+    Py_ssize_t bands,
+    Py_ssize_t tasks,
+    char[:, ::1] scratch,
+) noexcept nogil:
+    cdef Py_ssize_t task
+    for task in prange(tasks, schedule="dynamic", num_threads=scratch.shape[0]):
+        run_task(table, operands, weights, bias, bands, task, &scratch[threadid(), 0])
+
+
+def run(
+    cnp.ndarray x not None,
+    cnp.ndarray y not None,
+    weights,
+    bias,
+    PhaseTable table not None,
+    str dtype not None,
+    Py_ssize_t bands,
+    Py_ssize_t n_threads,
+):
+    """Compute y, every element of it.
+
+    Parameters
+    ----------
+    x, y : ndarray
+        ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing.
+    weights : ndarray of float64 (float32 for the half types)
+        ``(group, tiles, outer kernel, C/group, inner kernel, tile)``, as `convt.packing.pack_tiles` makes it.
+    bias : ndarray of the weights' dtype
+        ``(group, tiles, tile)``.
+    table : PhaseTable
+    dtype : {"float16", "bfloat16", "float32", "float64"}
+        What the bytes of `x` and `y` are.
+    bands : int
+        Parts that the strips of one image and tile are dealt out in.
+    n_threads : int
+    """
+    cdef Operands operands
+    cdef Py_ssize_t tasks = y.shape[0] * weights.shape[0] * weights.shape[1] * bands
+    # Allocated here, so that a MemoryError comes before anything is written. Rows of whole cache lines.
+    cdef char[:, ::1] scratch = np.empty((n_threads, -(-table.workspace(weights.shape[5]) // 64) * 64), "c")
+    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.spatial = x.ndim - 2
+    operands.x = cnp.PyArray_BYTES(x)
+    operands.y = cnp.PyArray_BYTES(y)
+    operands.x_strides = cnp.PyArray_STRIDES(x)
+    operands.y_strides = cnp.PyArray_STRIDES(y)
+    if y.size == 0:
+        return
+    if weights.dtype == np.float64:
+        run_tasks[double](table, &operands, weights, bias, bands, tasks, scratch)
+    else:
+        run_tasks[float](table, &operands, weights, bias, bands, tasks, scratch)
+
+
+def openmp_limit():
+    """OpenMP's thread limit of the moment, for the calling thread."""
+    return omp_get_max_threads()
+
+
+def openmp_processors():
+    """Processors that the calling thread may use (its affinity)."""
+    return omp_get_num_procs()
+
+
+def build_info():
+    """Compiler and OpenMP version (the date of its specification, 0 without OpenMP) of this build."""
+    return {"compiler": CONVT_COMPILER.decode(), "openmp": CONVT_OPENMP}

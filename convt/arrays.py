@@ -1,0 +1,79 @@
+"""What convt accepts as arrays: dtypes, layouts, and the rules for ``out``."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from convt.geometry import FLOATS
+
+
+def as_array(value: object, name: str, dtypes: Sequence[str] = FLOATS) -> np.ndarray:
+    """`value` as an ndarray whose dtype is one of `dtypes`.
+
+    bfloat16 is recognised by the dtype's name, so that ml_dtypes is never imported.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: expected an array without a mask, got a MaskedArray")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array, got {value!r} ({error})") from None
+    if array.dtype.name not in dtypes:
+        raise TypeError(f"{name}: expected a dtype of {', '.join(dtypes)}, got {array.dtype}")
+    return array
+
+
+def as_native(array: np.ndarray) -> np.ndarray:
+    """`array`, or an aligned copy in native byte order where the kernels could not read it in place."""
+    if array.flags.aligned and array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="), order="C")
+
+
+def check_same_dtype(array: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
+    """Both arrays have one dtype, byte order aside."""
+    if array.dtype.name != other.dtype.name:
+        raise TypeError(f"{name}: expected the dtype of {other_name}, {other.dtype.name}, got {array.dtype}")
+
+
+def check_out(
+    out: object, shape: tuple[int, ...], dtype: np.dtype, inputs: Iterable[tuple[str, np.ndarray]]
+) -> np.ndarray:
+    """`out` if the result can be written to it: right shape and dtype, writable, and no overlap."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: expected an ndarray, got {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise TypeError("out: expected an array without a mask, got a MaskedArray")
+    if out.dtype.name != dtype.name:
+        raise TypeError(f"out: expected dtype {dtype.name}, got {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out: expected shape {shape}, got {out.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out: expected a writable array, got a read-only one")
+    if _overlaps_itself(out):
+        raise ValueError(f"out: expected distinct elements in memory, got strides {out.strides}")
+    for name, array in inputs:
+        if _overlap(out, array):
+            raise ValueError(f"out: expected memory apart from {name}, got an overlap")
+    return out
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Whether steps along the axes can meet. True also for exotic lattices that no slicing makes."""
+    if array.size == 0:
+        return False
+    reach = array.itemsize
+    for stride, size in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False

@@ -1,0 +1,307 @@
+"""From attributes to geometry: every rule of ONNX and OpenVINO, in plain integers.
+
+Both operators, whatever their attributes, come down to one pair of numbers per spatial axis: the begin
+pad ``pad`` and the output size ``output``. With them the operator is ::
+
+    full[i*stride + k*dilation] += X[i] * W[k]        natural size L = (I-1)*stride + (K-1)*dilation + 1
+    Y[o] = bias + full[o + pad]                       0 <= o < output; full is 0 outside [0, L)
+
+End pads and output_padding only move ``output``. `OnnxRules` and `OpenvinoRules` hold what the two
+specifications say about finding the pair; nothing else in convt knows those rules, and no array is
+touched here.
+"""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+INT64_MAX = 2**63 - 1
+NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
+
+
+class Axis(NamedTuple):
+    """One spatial axis, resolved. Sizes in elements."""
+
+    input: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    output: int
+
+
+class Geometry(NamedTuple):
+    """A transposed convolution with every attribute resolved."""
+
+    batch: int
+    group: int
+    in_channels: int
+    out_channels: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of Y: ``(N, M, *O)``."""
+        return (self.batch, self.out_channels, *(axis.output for axis in self.axes))
+
+    @property
+    def macs(self) -> int:
+        """Multiplications in the operator's definition, taps that fall outside Y included."""
+        taps = math.prod(axis.input * axis.kernel for axis in self.axes)
+        return self.batch * self.in_channels * (self.out_channels // self.group) * taps
+
+
+def integer(value: object, name: str, minimum: int) -> int:
+    """`value` as an int of at least `minimum` that fits int64; booleans and floats are no integers."""
+    if type(value) is not int:
+        if hasattr(value, "dtype") and value.dtype == bool or isinstance(value, bool):
+            raise TypeError(f"{name}: expected an integer, got the boolean {value!r}")
+        try:
+            value = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"{name}: expected an integer, got {value!r}") from None
+    if not minimum <= value <= INT64_MAX:
+        raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {value}")
+    return value
+
+
+def integers(
+    values: object, name: str, minimum: int, lengths: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """A list, tuple or one-dimensional integer array as a tuple of ints; its length one of `lengths`."""
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise TypeError(f"{name}: expected a sequence of integers, got {values!r}")
+    if lengths is not None and len(values) not in lengths:
+        wanted = " or ".join(map(str, lengths))
+        raise ValueError(f"{name}: expected {wanted} integers, got {len(values)}: {values!r}")
+    return tuple(integer(value, f"{name}[{i}]", minimum) for i, value in enumerate(values))
+
+
+def choice(value: object, name: str, choices: Sequence[str]) -> str:
+    """`value` if it is one of `choices`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+class _Rules:
+    """What the two operators share: shapes, and one call of `_pad_and_output` per spatial axis.
+
+    Parameters
+    ----------
+    w_shape : tuple of int
+        Shape of the weights as ``(C, M/group, *K)``.
+    names : mapping
+        What the caller calls an argument, where it differs: ``{"x": "data"}``. Errors use it.
+    """
+
+    dtypes: tuple[str, ...] = FLOATS
+    group: int
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    requested: tuple[int, ...] | None  # spatial output sizes, where output_shape gave them
+
+    def __init__(self, w_shape: Sequence[int], group: object, names: Mapping[str, str]) -> None:
+        self.names = names
+        w, group_name = self.argument("w"), self.argument("group")
+        if len(w_shape) < 3:
+            raise ValueError(
+                f"{w}: expected 3 or more dimensions, (C, M/group, *kernel), got shape {tuple(w_shape)}"
+            )
+        self.kernel = tuple(w_shape[2:])
+        if 0 in self.kernel:
+            raise ValueError(f"{w}: expected a kernel of 1 or more per axis, got shape {tuple(w_shape)}")
+        self.group = integer(group, group_name, 1)
+        self.in_channels = w_shape[0]
+        if self.in_channels % self.group:
+            raise ValueError(
+                f"{group_name}: expected a divisor of the {self.in_channels} input channels of {w}, "
+                f"got {self.group}"
+            )
+        self.out_channels = w_shape[1] * self.group
+
+    def argument(self, name: str) -> str:
+        """What the caller calls the argument `name`."""
+        return self.names.get(name, name)
+
+    def _per_axis(self, values: object, argument: str, minimum: int, default: int | None = None):
+        """One integer per spatial axis; `default` for each where None is given and allowed."""
+        n = len(self.kernel)
+        if values is None and default is not None:
+            return (default,) * n
+        return integers(values, self.argument(argument), minimum, (n,))
+
+    def _pad_and_output(self, axis: int, size: int, natural: int) -> tuple[int, int]:
+        """Begin pad and output size; `natural` is L plus the axis's output_padding."""
+        raise NotImplementedError
+
+    def _check_output_shape(self, batch: int) -> None:
+        """Anything about output_shape that needs the batch size."""
+
+    def geometry(self, x_shape: Sequence[int]) -> Geometry:
+        """Resolve the attributes for an input of shape ``(N, C, *I)``."""
+        x = self.argument("x")
+        if len(x_shape) != 2 + len(self.kernel):
+            raise ValueError(
+                f"{x}: expected {2 + len(self.kernel)} dimensions (N, C and {len(self.kernel)} spatial), "
+                f"got shape {tuple(x_shape)}"
+            )
+        batch, channels, *sizes = x_shape
+        if channels != self.in_channels:
+            raise ValueError(
+                f"{x}: expected {self.in_channels} channels, as {self.argument('w')} has, "
+                f"got shape {tuple(x_shape)}"
+            )
+        self._check_output_shape(batch)
+        axes = []
+        for a, (size, kernel, stride, dilation, extra) in enumerate(
+            zip(sizes, self.kernel, self.strides, self.dilations, self.output_padding, strict=True)
+        ):
+            natural = (size - 1) * stride + (kernel - 1) * dilation + 1 + extra
+            pad, output = self._pad_and_output(a, size, natural)
+            if output < 1:
+                raise ValueError(
+                    f"{x}, {self.argument('pads')}: expected an output of at least 1 along spatial axis {a}, "
+                    f"got {output} from input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
+                    f"output_padding {extra} and begin pad {pad}"
+                )
+            if max(natural, output + pad + stride) > INT64_MAX:
+                raise ValueError(
+                    f"sizes of spatial axis {a} overflow int64: stride {stride}, dilation {dilation}, "
+                    f"input {size}, kernel {kernel}, output {output}"
+                )
+            axes.append(Axis(size, kernel, stride, dilation, pad, output))
+        geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
+        if math.prod(max(n, 1) for n in geometry.output_shape) > INT64_MAX // 8:
+            raise ValueError(f"output of shape {geometry.output_shape} overflows int64")
+        return geometry
+
+
+class OnnxRules(_Rules):
+    """ONNX ConvTranspose, opsets 1, 11 and 22. Attributes as in `convt.conv_transpose`."""
+
+    def __init__(
+        self,
+        w_shape: Sequence[int],
+        *,
+        auto_pad: str = "NOTSET",
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        opset: int = 22,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(w_shape, group, names or {})
+        n = len(self.kernel)
+        self.opset = integer(opset, "opset", 1)
+        if self.opset > NEWEST_OPSET:
+            raise ValueError(f"opset: expected 1 to {NEWEST_OPSET}, got {self.opset}")
+        if self.opset < 22:
+            self.dtypes = FLOATS[:3]
+        self.auto_pad = choice(auto_pad, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
+        self.strides = self._per_axis(strides, "strides", 1, 1)
+        self.dilations = self._per_axis(dilations, "dilations", 1, 1)
+        if kernel_shape is not None and self._per_axis(kernel_shape, "kernel_shape", 1) != self.kernel:
+            raise ValueError(
+                f"kernel_shape: expected {self.kernel}, the kernel of {self.argument('w')}, "
+                f"got {tuple(kernel_shape)}"
+            )
+        self.output_padding = self._per_axis(output_padding, "output_padding", 0, 0)
+        for a, (extra, stride, dilation) in enumerate(
+            zip(self.output_padding, self.strides, self.dilations, strict=True)
+        ):
+            if extra >= max(stride, dilation):
+                raise ValueError(
+                    f"output_padding[{a}]: expected less than the larger of stride {stride} and "
+                    f"dilation {dilation}, got {extra}"
+                )
+        self.pads = (0,) * (2 * n)
+        if pads is not None:
+            self.pads = integers(pads, self.argument("pads"), 0, (2 * n,))
+            if any(self.pads) and self.auto_pad != "NOTSET":
+                raise ValueError(
+                    f"{self.argument('pads')}: cannot be used with auto_pad {self.auto_pad}, got {self.pads}"
+                )
+        self.requested = None
+        self.requested_prefix: tuple[int, ...] = ()  # N and M, where output_shape begins with them
+        if output_shape is not None:
+            sizes = integers(output_shape, "output_shape", 0, (n, n + 2))
+            self.requested_prefix = sizes[:-n]  # an empty batch's N may be 0
+            self.requested = self._per_axis(sizes[-n:], "output_shape", 1)
+
+    def _check_output_shape(self, batch: int) -> None:
+        if self.requested_prefix and self.requested_prefix != (batch, self.out_channels):
+            raise ValueError(
+                f"output_shape: expected it to begin with N={batch}, M={self.out_channels}, "
+                f"or spatial sizes alone, got {self.requested_prefix + self.requested}"
+            )
+
+    def _pad_and_output(self, axis: int, size: int, natural: int) -> tuple[int, int]:
+        upper = self.auto_pad == "SAME_UPPER"
+        if self.requested is not None:
+            output = self.requested[axis]
+            if self.opset < 11:
+                # The text of opset 1 has the comparison the other way round from opset 11's.
+                upper = not upper
+        elif self.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            output = size * self.strides[axis]
+        else:
+            begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
+            return begin, natural - begin - end
+        total = max(0, natural - output)
+        return (total // 2 if upper else total - total // 2), output
+
+
+class OpenvinoRules(_Rules):
+    """OpenVINO ConvolutionBackpropData-1. Attributes as in `convt.convolution_backprop_data`."""
+
+    def __init__(
+        self,
+        w_shape: Sequence[int],
+        output_shape: Sequence[int] | None,
+        *,
+        strides: Sequence[int],
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        dilations: Sequence[int],
+        auto_pad: str = "explicit",
+        output_padding: Sequence[int] | None = None,
+        compat: str = "spec",
+        group: int = 1,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(w_shape, group, names or {})
+        self.auto_pad = choice(auto_pad, "auto_pad", ("explicit", "same_upper", "same_lower", "valid"))
+        self.compat = choice(compat, "compat", ("spec", "runtime"))
+        self.strides = self._per_axis(strides, "strides", 1)
+        self.dilations = self._per_axis(dilations, "dilations", 1)
+        self.pads_begin = self._per_axis(pads_begin, "pads_begin", 0)
+        self.pads_end = self._per_axis(pads_end, "pads_end", 0)
+        self.output_padding = self._per_axis(output_padding, "output_padding", 0, 0)
+        self.requested = None
+        if output_shape is not None:
+            self.requested = self._per_axis(output_shape, "output_shape", 1)
+
+    def _pad_and_output(self, axis: int, size: int, natural: int) -> tuple[int, int]:
+        explicit = self.auto_pad == "explicit"
+        if self.requested is None:
+            # auto_pad other than explicit crops nothing at all: ONNX's SAME is another rule.
+            begin, end = (self.pads_begin[axis], self.pads_end[axis]) if explicit else (0, 0)
+            return begin, natural - begin - end
+        output = self.requested[axis]
+        if self.compat == "runtime" and self.auto_pad in ("explicit", "valid"):
+            return (self.pads_begin[axis] if explicit else 0), output
+        total = max(0, natural - output)
+        # The larger half goes to the begin for same_upper: the opposite of ONNX.
+        return (total - total // 2 if self.auto_pad == "same_upper" else total // 2), output

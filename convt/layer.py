@@ -1,0 +1,228 @@
+"""Geometry, plan, kernels, array: the one way a transposed convolution is computed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from convt import isa, threads
+from convt._kernels import run
+from convt.arrays import as_array, as_native, check_out, check_same_dtype
+from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
+from convt.packing import pack_bias, pack_tiles
+from convt.plan import Plan, channel_tile, make_plan
+from convt.report import Report
+
+PRECISIONS = ("highest", "high", "medium")
+PLANS_KEPT = 64  # shapes a layer remembers; a serving process with random lengths must not grow
+
+
+class Layer:
+    """Rules, weights and bias, ready to be applied to inputs of any batch and spatial size.
+
+    The public front ends differ in the rules alone. Weights and bias are read where they are first needed,
+    in the layout that the plan wants; a layer that outlives its call must own them.
+
+    Parameters
+    ----------
+    rules : OnnxRules or OpenvinoRules
+    w : ndarray
+        ``(C, M/group, *K)``.
+    b : array_like or None
+        ``(M,)``, dtype of `w`.
+    n_threads : int or None
+    precision : str
+    """
+
+    def __init__(
+        self,
+        rules: OnnxRules | OpenvinoRules,
+        w: np.ndarray,
+        b: object,
+        n_threads: int | None,
+        precision: str,
+    ) -> None:
+        name = rules.argument
+        self._rules = rules
+        self._w = as_array(w, name("w"), rules.dtypes)
+        self._b = None
+        if b is not None:
+            self._b = as_array(b, name("b"), rules.dtypes)
+            check_same_dtype(self._b, name("b"), w, name("w"))
+            if self._b.shape != (rules.out_channels,):
+                raise ValueError(
+                    f"{name('b')}: expected shape ({rules.out_channels},), one value per output channel, "
+                    f"got {self._b.shape}"
+                )
+        self._n_threads = threads.check(n_threads)
+        self._precision = choice(precision, "precision", PRECISIONS)
+        self._isa = isa.choose()
+        self._plans: dict[tuple, Plan] = {}
+        self._packed: tuple[np.ndarray, np.ndarray] | None = None
+
+    def output_shape(self, x_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the result for an input of shape `x_shape`, without computing it.
+
+        Parameters
+        ----------
+        x_shape : sequence of int
+            ``(N, C, *I)``.
+
+        Returns
+        -------
+        tuple of int
+            ``(N, M, *O)``.
+
+        Raises
+        ------
+        ValueError
+            If no output of at least one element per axis exists for it.
+        """
+        return self._rules.geometry(integers(x_shape, "x_shape", 0)).output_shape
+
+    def explain(self, x_shape: Sequence[int]) -> Report:
+        """What would run for an input of shape `x_shape`, and why.
+
+        Returns
+        -------
+        Report
+            A dict that prints as a table: ISA level, kernel, phases, taps, tiles, threads, workspace in bytes,
+            floating-point operations and bytes of arrays touched.
+        """
+        return self._plan(integers(x_shape, "x_shape", 0)).explain()
+
+    def _plan(self, x_shape: tuple[int, ...]) -> Plan:
+        limit = threads.resolve(self._n_threads)
+        plan = self._plans.get((x_shape, limit))
+        if plan is None:
+            plan = make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit)
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[x_shape, limit] = plan
+        return plan
+
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._packed is None:
+            group, outputs = self._rules.group, self._w.shape[1]
+            tile = channel_tile(outputs)
+            self._packed = (
+                pack_tiles(as_native(self._w), group, tile),
+                pack_bias(
+                    None if self._b is None else as_native(self._b),
+                    self._w.dtype.name,
+                    outputs,
+                    group,
+                    tile,
+                ),
+            )
+        return self._packed
+
+    def __call__(self, x: object, out: np.ndarray | None = None) -> np.ndarray:
+        """Apply the layer.
+
+        Parameters
+        ----------
+        x : ndarray
+            ``(N, C, *I)``, the dtype of the weights. Any strides; not copied unless unaligned or byte-swapped.
+        out : ndarray, optional
+            Where to put the result: its exact shape and dtype, writable, apart from `x` in memory.
+
+        Returns
+        -------
+        ndarray
+            ``(N, M, *O)``; `out` if that was given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `x` or `out` does not fit; nothing is written then.
+        MemoryError
+            If the result or the workspace cannot be allocated; nothing is written then.
+        """
+        return self._run(x, out, ())
+
+    def apply_once(self, x: object, out: object, *inputs: tuple[str, np.ndarray]) -> np.ndarray:
+        """Apply a layer that reads its caller's own weights and bias, which `out` must not overlap either.
+
+        `inputs` are further arrays, by name, for which that holds.
+        """
+        name = self._rules.argument
+        bias = () if self._b is None else ((name("b"), self._b),)
+        return self._run(x, out, ((name("w"), self._w), *bias, *inputs))
+
+    def _run(self, x: object, out: object, inputs: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
+        name = self._rules.argument
+        x = as_array(x, name("x"), self._rules.dtypes)
+        check_same_dtype(x, name("x"), self._w, name("w"))
+        plan = self._plan(x.shape)
+        dtype = x.dtype.newbyteorder("=")
+        shape = plan.geometry.output_shape
+        if out is None:
+            result = target = np.empty(shape, dtype)
+        else:
+            result = check_out(out, shape, dtype, ((name("x"), x), *inputs))
+            target = result if result.flags.aligned and result.dtype.isnative else np.empty(shape, dtype)
+        if target.size:
+            weights, bias = self._weights()
+            run(as_native(x), target, weights, bias, plan.table, plan.dtype, plan.bands, plan.threads)
+        if target is not result:
+            result[...] = target
+        return result
+
+
+class ConvTranspose(Layer):
+    """ONNX ConvTranspose with the weights packed once, for a layer that is called again and again.
+
+    Calls are safe from many threads at once; the layer can be pickled; it keeps its own copy of the weights.
+
+    Parameters
+    ----------
+    w, b
+        As in `convt.conv_transpose`, and so are the attributes, `n_threads` and `precision`.
+
+    Examples
+    --------
+    >>> import numpy as np, convt
+    >>> layer = convt.ConvTranspose(np.ones((1, 1, 3), np.float32), strides=[2])
+    >>> layer(np.array([[[1, 2, 3]]], np.float32))
+    array([[[1., 1., 3., 2., 5., 3., 3.]]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        w: object,
+        b: object = None,
+        *,
+        auto_pad: str = "NOTSET",
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        opset: int = 22,
+        n_threads: int | None = None,
+        precision: str = "highest",
+    ) -> None:
+        w = as_array(w, "w").copy()
+        rules = OnnxRules(
+            w.shape,
+            auto_pad=auto_pad,
+            dilations=dilations,
+            group=group,
+            kernel_shape=kernel_shape,
+            output_padding=output_padding,
+            output_shape=output_shape,
+            pads=pads,
+            strides=strides,
+            opset=opset,
+        )
+        super().__init__(rules, w, None if b is None else as_array(b, "b").copy(), n_threads, precision)
+
+    def __getstate__(self) -> dict:
+        return {
+            name: getattr(self, name) for name in ("_rules", "_w", "_b", "_n_threads", "_precision")
+        }
+
+    def __setstate__(self, state: dict) -> None:
+        super().__init__(*state.values())

@@ -1,0 +1,38 @@
+"""Weights and bias in the layouts that the kernels read."""
+
+import numpy as np
+
+SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
+
+
+def widen(array: np.ndarray) -> np.ndarray:
+    """`array` in the dtype that its products are summed in; exact."""
+    if array.dtype.name == "bfloat16":  # without ml_dtypes: the upper half of a float32
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return array.astype(SUM_DTYPE[array.dtype.name])
+
+
+def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
+    """Weights ``(C, M/group, *K)`` as ``(group, tiles, outer kernel, C/group, inner kernel, tile)``.
+
+    The last tile is filled up with zeros; the kernels never store its surplus channels.
+    """
+    channels, outputs, *kernel = w.shape
+    inner = kernel[-1]
+    outer = int(np.prod(kernel[:-1], dtype=np.int64))
+    tiles = -(-outputs // tile)
+    wide = widen(w).reshape(group, channels // group, outputs, outer, inner)
+    packed = np.zeros((group, tiles, outer, channels // group, inner, tile), wide.dtype)
+    for t in range(tiles):
+        part = wide[:, :, t * tile : (t + 1) * tile]
+        packed[:, t, ..., : part.shape[2]] = part.transpose(0, 3, 1, 4, 2)
+    return packed
+
+
+def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: int) -> np.ndarray:
+    """Bias ``(M,)``, or None for zeros, as ``(group, tiles, tile)``; `outputs` channels per group."""
+    tiles = -(-outputs // tile)
+    packed = np.zeros((group, tiles * tile), SUM_DTYPE[dtype])
+    if b is not None:
+        packed[:, :outputs] = widen(b).reshape(group, outputs)
+    return packed.reshape(group, tiles, tile)

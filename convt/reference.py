@@ -1,0 +1,124 @@
+"""The definition in readable NumPy, summed in float64: what every kernel is tested against.
+
+Slow, and without a word about speed. It shares the rules of `convt.geometry` with the rest of convt, whose
+results are tested against the vectors of the specifications, and not a line of its arithmetic.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from convt.geometry import Geometry, OnnxRules, OpenvinoRules
+
+
+def conv_transpose(
+    x: np.ndarray,
+    w: np.ndarray,
+    b: np.ndarray | None = None,
+    *,
+    dtype: object = None,
+    **attributes: object,
+) -> np.ndarray:
+    """ONNX ConvTranspose by its definition.
+
+    Parameters
+    ----------
+    x, w, b : ndarray
+        ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; any real dtype.
+    dtype : dtype, optional
+        Of the result, rounded once from float64. Default: that of `x`.
+    **attributes
+        The ONNX attributes and `opset`, as in `convt.conv_transpose`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, M, *O)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an attribute is not allowed.
+    """
+    return evaluate(x, w, b, OnnxRules(w.shape, **attributes).geometry(x.shape), dtype)
+
+
+def convolution_backprop_data(
+    data: np.ndarray,
+    filter: np.ndarray,
+    output_shape: Sequence[int] | None = None,
+    *,
+    dtype: object = None,
+    **attributes: object,
+) -> np.ndarray:
+    """OpenVINO ConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
+    rules = OpenvinoRules(filter.shape, output_shape, **attributes)
+    return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
+
+
+def group_convolution_backprop_data(
+    data: np.ndarray,
+    filter: np.ndarray,
+    output_shape: Sequence[int] | None = None,
+    *,
+    dtype: object = None,
+    **attributes: object,
+) -> np.ndarray:
+    """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
+    merged = filter.reshape(-1, *filter.shape[2:])
+    rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], **attributes)
+    return evaluate(data, merged, None, rules.geometry(data.shape), dtype)
+
+
+def evaluate(
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, geometry: Geometry, dtype: object = None
+) -> np.ndarray:
+    """Scatter every product to its place: ``full[i*stride + k*dilation] += X[i] * W[k]``, then crop.
+
+    Parameters
+    ----------
+    x, w, b : ndarray
+        As in `conv_transpose`.
+    geometry : Geometry
+        The resolved attributes.
+    dtype : dtype, optional
+        Of the result, rounded once from float64. Default: that of `x`.
+    """
+    n, g, axes = geometry.batch, geometry.group, geometry.axes
+    sizes = [a.input for a in axes]
+    spatial = range(len(axes))
+    x64 = x.astype(np.float64).reshape(n, g, -1 if x.size else geometry.in_channels // g, int(np.prod(sizes)))
+    w64 = w.astype(np.float64).reshape(g, geometry.in_channels // g, w.shape[1], *w.shape[2:])
+    full = np.zeros((n, g, w.shape[1], *(max(0, (a.input - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a in axes)))
+    for k in np.ndindex(*w.shape[2:]):
+        if 0 in sizes:
+            break
+        places = tuple(
+            slice(k[a] * axes[a].dilation, k[a] * axes[a].dilation + (sizes[a] - 1) * axes[a].stride + 1, axes[a].stride)
+            for a in spatial
+        )
+        products = w64[(..., *k)].swapaxes(1, 2) @ x64  # (g, M/g, C/g) @ (n, g, C/g, positions)
+        full[(..., *places)] += products.reshape(n, g, w.shape[1], *sizes)
+    y = np.zeros((n, geometry.out_channels, *(a.output for a in axes)))
+    full = full.reshape(n, geometry.out_channels, *full.shape[3:])
+    crop = tuple(slice(a.pad, a.pad + a.output) for a in axes)
+    part = full[(..., *crop)]
+    y[(..., *(slice(0, size) for size in part.shape[2:]))] = part
+    if b is not None:
+        y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
+    return round_once(y, x.dtype if dtype is None else np.dtype(dtype))
+
+
+def round_once(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """float64 `values` in `dtype`, rounded once to nearest even."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.name != "bfloat16":
+            return values.astype(dtype)
+        # ml_dtypes goes by way of float32, which rounds twice. Rounding to odd first makes that harmless.
+        single = values.astype(np.float32)
+        bits = single.view(np.uint32)
+        inexact = np.isfinite(single) & (single.astype(np.float64) != values)
+        too_far = inexact & (np.abs(single.astype(np.float64)) > np.abs(values))
+        bits[too_far] -= 1
+        bits[inexact] |= 1
+        return single.astype(dtype)

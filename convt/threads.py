@@ -1,0 +1,96 @@
+"""How many threads a call may use, and why.
+
+An explicit ``n_threads`` is taken as given. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's limit of the moment
+(``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the container's
+CPU quota allow. A child made by ``fork`` runs one thread: GNU's OpenMP deadlocks there, because the child
+inherits the record of a pool whose threads it does not have.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+from convt._kernels import openmp_limit, openmp_processors
+from convt.geometry import integer
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check(n_threads: object) -> int | None:
+    """`n_threads` as given by a caller: None or a positive integer."""
+    return None if n_threads is None else integer(n_threads, "n_threads", 1)
+
+
+def resolve(n_threads: int | None) -> int:
+    """Threads for a call made now."""
+    return explain(n_threads)[0]
+
+
+def explain(n_threads: int | None) -> tuple[int, str]:
+    """Threads for a call made now, and the reason."""
+    if _forked:
+        return 1, "this process was forked"
+    if n_threads is not None:
+        return n_threads, "n_threads"
+    wanted, why = _environment(os.environ.get("CONVT_NUM_THREADS"))
+    if wanted is None:
+        wanted, why = openmp_limit(), "OpenMP's limit"
+    for limit, name in ((openmp_processors(), "processor affinity"), (cpu_quota(), "container CPU quota")):
+        if limit is not None and limit < wanted:
+            wanted, why = limit, name
+    return wanted, why
+
+
+@cache
+def _environment(text: str | None) -> tuple[int | None, str]:
+    if not text:
+        return None, ""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"CONVT_NUM_THREADS: expected a positive integer, got {text!r}")
+    return int(text), "CONVT_NUM_THREADS"
+
+
+@cache
+def cpu_quota(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+    """Processors that the control groups of this process grant, rounded up; None without a limit."""
+    try:
+        lines = Path(proc).read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = Path(root, "cpu") if controllers else Path(root)
+        # A container sees its own group as the root, whatever path it is told: look all the way up.
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            quota, period = _read_quota(mount / folder)
+            if quota is not None and quota > 0 and period > 0:
+                limits.append(-(-quota // period))
+    return min(limits, default=None)
+
+
+def _read_quota(folder: Path) -> tuple[int | None, int]:
+    """Quota and period of one control group, version 2 or 1, in microseconds."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return (None if quota == "max" else int(quota)), int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        return (
+            int((folder / "cpu.cfs_quota_us").read_text()),
+            int((folder / "cpu.cfs_period_us").read_text()),
+        )
+    except (OSError, ValueError):
+        return None, 0

@@ -1,0 +1,98 @@
+"""Build of the compiled kernels. Everything else about the package stands in pyproject.toml."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+# No -ffast-math: gcc before 13 would then switch subnormals off for the whole process that loads the library.
+# No -march: the build must run on every processor of the architecture.
+FLAGS = ["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math"]
+
+PROBE = r"""
+#include <omp.h>
+#include <stdio.h>
+int main(void) {
+    int threads = 0;
+    #pragma omp parallel num_threads(2) reduction(+ : threads)
+    threads += 1;
+    printf("%d", threads);
+    return threads < 1;
+}
+"""
+
+WITHOUT_OPENMP = """
+******************************************************************************************
+convt is being built WITHOUT OpenMP: it will run on one thread only.
+The compiler could not build and run a small OpenMP program. gcc needs libgomp; clang needs
+libomp (Debian: libomp-dev, macOS: brew install libomp and CFLAGS/LDFLAGS that point to it).
+******************************************************************************************
+"""
+
+
+def openmp_works(compiler) -> bool:
+    """Whether a program with a parallel region compiles, links and runs with -fopenmp."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text(PROBE)
+        try:
+            objects = compiler.compile([str(source)], output_dir=folder, extra_postargs=["-fopenmp"])
+            compiler.link_executable(
+                objects, "probe", output_dir=folder, extra_postargs=["-fopenmp"]
+            )
+            output = subprocess.run([Path(folder, "probe")], capture_output=True, timeout=60)
+        except Exception as error:  # a compiler can fail in many ways; the message names the one
+            print(f"OpenMP probe: {error}", file=sys.stderr)
+            return False
+        return output.returncode == 0
+
+
+class BuildKernels(build_ext):
+    """Compile with OpenMP where it works; serially, and loudly, where it does not."""
+
+    def build_extensions(self) -> None:
+        flags = ["-fopenmp"]
+        if not openmp_works(self.compiler):
+            for_wheel = "bdist_wheel" in self.distribution.have_run
+            if for_wheel and os.environ.get("CONVT_ALLOW_SERIAL") != "1":
+                raise SystemExit(
+                    WITHOUT_OPENMP + "A wheel is not built like that, unless CONVT_ALLOW_SERIAL=1 is set."
+                )
+            warnings.warn(WITHOUT_OPENMP, stacklevel=1)
+            flags = []
+        for extension in self.extensions:
+            extension.extra_compile_args = FLAGS + flags
+            extension.extra_link_args = flags
+        super().build_extensions()
+
+
+class Wheel(bdist_wheel):
+    """Says that a wheel is being built before its extensions are."""
+
+    def run(self) -> None:
+        self.distribution.have_run["bdist_wheel"] = 0
+        super().run()
+
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                "convt._kernels",
+                ["convt/_kernels.pyx"],
+                include_dirs=[numpy.get_include()],
+                depends=["convt/half.h", "convt/openmp.h"],
+                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
+            )
+        ]
+    ),
+    cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},
+)

@@ -1,0 +1,125 @@
+"""Random configurations and data for the property tests, and what they are compared with."""
+
+import ml_dtypes
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+import convt
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype(t) for t in (np.float16, np.float32, np.float64)] + [BFLOAT16]
+
+
+@st.composite
+def configurations(draw, max_rank=3):
+    """Shapes and ONNX attributes of a valid call, as ``(x_shape, w_shape, attributes)``."""
+    rank = draw(st.integers(1, max_rank))
+
+    def per_axis(low, high):
+        return draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    group = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels = group * draw(st.sampled_from([0, 1, 2, 3, 5] if draw(st.integers(0, 9)) == 0 else [1, 2, 3, 5]))
+    outputs = draw(st.sampled_from([1, 2, 3, 9, 17]))
+    largest = {1: 40, 2: 9, 3: 5, 4: 3}[rank]
+    sizes = per_axis(0 if draw(st.integers(0, 9)) == 0 else 1, largest)
+    kernel, strides, dilations = per_axis(1, 5 if rank < 3 else 3), per_axis(1, 4), per_axis(1, 4)
+    attributes = {"group": group, "strides": strides, "dilations": dilations}
+    attributes["output_padding"] = [
+        draw(st.integers(0, max(s, d) - 1)) for s, d in zip(strides, dilations, strict=True)
+    ]
+    attributes["opset"] = draw(st.sampled_from([1, 11, 22]))
+    mode = draw(st.sampled_from(["pads", "output_shape", "auto_pad", "both"]))
+    if mode == "pads":
+        attributes["pads"] = per_axis(0, 6) + per_axis(0, 6)
+    if mode in ("auto_pad", "both"):
+        attributes["auto_pad"] = draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if mode in ("output_shape", "both"):
+        attributes["output_shape"] = per_axis(1, 3 * largest)
+    x_shape = (draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, 3)), channels, *sizes)
+    w_shape = (channels, outputs, *kernel)
+    try:
+        convt.output_shape(x_shape, w_shape, **attributes)
+    except ValueError:
+        assume(False)
+    return x_shape, w_shape, attributes
+
+
+def integer_data(rng, shape):
+    return rng.integers(-3, 4, shape)
+
+
+def as_layout(array, layout):
+    """The values of `array` in another memory layout."""
+    if layout == "fortran":
+        return np.asfortranarray(array)
+    if layout == "channels last":
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+    if layout == "sliced":
+        wide = np.zeros([2 * n for n in array.shape], array.dtype)
+        part = wide[tuple(slice(n, None) for n in array.shape)]
+        part[...] = array
+        return part
+    if layout == "every second":
+        wide = np.zeros([2 * n for n in array.shape], array.dtype)
+        part = wide[(slice(None, None, 2),) * array.ndim]
+        part[...] = array
+        return part
+    if layout == "negative steps":
+        flip = (slice(None, None, -1),) * array.ndim
+        return array[flip].copy()[flip]
+    if layout == "read-only":
+        copy = array.copy()
+        copy.flags.writeable = False
+        return copy
+    if layout == "unaligned":
+        raw = np.zeros(array.nbytes + 1, np.uint8)[1:]
+        part = raw.view(array.dtype).reshape(array.shape)
+        part[...] = array
+        return part
+    if layout == "big-endian":
+        return array.astype(array.dtype.newbyteorder(">"))
+    assert layout == "contiguous"
+    return np.ascontiguousarray(array)
+
+
+LAYOUTS = [
+    "contiguous",
+    "fortran",
+    "channels last",
+    "sliced",
+    "every second",
+    "negative steps",
+    "read-only",
+    "unaligned",
+    "big-endian",
+]
+
+
+def oracle(x, w, b, attributes, dtype=np.float64):
+    return convt.reference.conv_transpose(x, w, b, dtype=dtype, **attributes)
+
+
+def terms(x_shape, w_shape, attributes):
+    """How many products each output sums."""
+    ones = oracle(np.ones(x_shape), np.ones(w_shape), None, attributes)
+    return ones
+
+
+def error_bound(x, w, b, attributes):
+    """How far a result of dtype x.dtype may be from the exact sum, element by element.
+
+    A chain of n fused multiply-adds, the bias first, errs by at most n*u/(1 - n*u) * (|b| + sum |x||w|), with
+    u the unit roundoff of the sums (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+    float16 and bfloat16 sum in float32 and then round once. The oracle, in float64, may err likewise.
+    """
+    n = terms(x.shape, w.shape, attributes) + 1
+    absolute = [None if a is None else np.abs(a.astype(np.float64)) for a in (x, w, b)]
+    magnitude = oracle(*absolute, attributes)
+    unit = {"float64": 2.0**-53}.get(x.dtype.name, 2.0**-24)
+    bound = (n * unit / (1 - n * unit) + 2 * n * 2.0**-53) * magnitude
+    if x.dtype.name in ("float16", "bfloat16"):
+        unit, smallest = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}[x.dtype.name]
+        bound += unit * (np.abs(oracle(x, w, b, attributes)) + bound) + smallest
+    return bound

@@ -1,0 +1,185 @@
+"""Random configurations against the definition."""
+
+import os
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, configurations, error_bound, integer_data, oracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import convt
+from convt import isa
+
+every_isa = pytest.mark.parametrize("level", isa.AVAILABLE)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@contextmanager
+def forced(level):
+    """CONVT_ISA for the duration; fixtures do not run once per example."""
+    before = os.environ.get("CONVT_ISA")
+    os.environ["CONVT_ISA"] = level
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CONVT_ISA"]
+        else:
+            os.environ["CONVT_ISA"] = before
+
+
+def bits(array):
+    return array.view(f"u{array.itemsize}")
+
+
+@every_isa
+@settings(max_examples=300, deadline=None)
+@given(
+    config=configurations(),
+    seed=seeds,
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(LAYOUTS),
+    has_bias=st.booleans(),
+    threads=st.sampled_from([1, 2, 5]),
+)
+def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, has_bias, threads):
+    x_shape, w_shape, attributes = config
+    if dtype == BFLOAT16:
+        attributes["opset"] = 22
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    b = integer_data(rng, w_shape[1] * attributes["group"]) if has_bias else None
+    wanted = oracle(x, w, b, attributes, dtype)
+    with forced(level):
+        y = convt.conv_transpose(
+            as_layout(x.astype(dtype), layout),
+            as_layout(w.astype(dtype), layout),
+            b if b is None else b.astype(dtype),
+            n_threads=threads,
+            **attributes,
+        )
+    np.testing.assert_array_equal(bits(y), bits(wanted))
+
+
+@every_isa
+@settings(max_examples=150, deadline=None)
+@given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), scale=st.sampled_from([-20, -3, 0, 4]))
+def test_real_data_is_within_the_bound_of_a_fused_chain(level, config, seed, dtype, scale):
+    x_shape, w_shape, attributes = config
+    if dtype == BFLOAT16:
+        attributes["opset"] = 22
+    if dtype == np.float16:
+        scale = max(scale, -3)
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    x = (x.astype(np.float64) * 2.0**scale).astype(dtype)
+    b = rng.standard_normal(w_shape[1] * attributes["group"]).astype(dtype)
+    with forced(level):
+        y = convt.conv_transpose(x, w, b, **attributes)
+    error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
+    assert (error <= error_bound(x, w, b, attributes)).all()
+
+
+@every_isa
+@settings(max_examples=60, deadline=None)
+@given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
+def test_same_bits_for_any_number_of_threads(level, config, seed, dtype):
+    x_shape, w_shape, attributes = config
+    if dtype == BFLOAT16:
+        attributes["opset"] = 22
+    rng = np.random.default_rng(seed)
+    x_shape = (x_shape[0], x_shape[1], *(7 * n for n in x_shape[2:]))  # enough work for several threads
+    attributes.pop("output_shape", None)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    with forced(level):
+        one, two, five = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 5))
+    np.testing.assert_array_equal(bits(one), bits(two))
+    np.testing.assert_array_equal(bits(one), bits(five))
+
+
+@every_isa
+@settings(max_examples=100, deadline=None)
+@given(config=configurations(), seed=seeds)
+def test_adjoint_identity(level, config, seed):
+    """<conv(y), x> = <y, conv_transpose(x)>, where conv gathers what conv_transpose scatters."""
+    x_shape, w_shape, attributes = config
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced(level):
+        transposed = convt.conv_transpose(x.astype(np.float64), w.astype(np.float64), **attributes)
+    y = integer_data(rng, transposed.shape)
+    gathered = convolve(y, w, x_shape, attributes)
+    assert (gathered * x).sum() == (y * transposed).sum()
+
+
+def convolve(y, w, x_shape, attributes):
+    """The convolution whose adjoint is tested: conv(y)[n, c, i] = sum y[n, m, i*s + k*d - pad] * w[c, m, k]."""
+    group = attributes["group"]
+    axes = convt.geometry.OnnxRules(w.shape, **attributes).geometry(x_shape).axes
+    grouped = y.reshape(y.shape[0], group, w.shape[1], *y.shape[2:])
+    weights = w.reshape(group, w.shape[0] // group, *w.shape[1:])
+    result = np.zeros((y.shape[0], group, weights.shape[1], *x_shape[2:]), np.int64)
+    for k in np.ndindex(*w.shape[2:]):
+        part, inside = grouped, np.ones(x_shape[2:], bool)
+        for a, axis in enumerate(axes):
+            o = np.arange(axis.input) * axis.stride + k[a] * axis.dilation - axis.pad
+            valid = (o >= 0) & (o < axis.output)
+            part = part.take(np.where(valid, o, 0), axis=3 + a)
+            inside = inside & valid.reshape([-1 if i == a else 1 for i in range(len(axes))])
+        result += np.einsum("ngm...,gcm->ngc...", part * inside, weights[(..., *k)])
+    return result.reshape(x_shape)
+
+
+@every_isa
+@settings(max_examples=60, deadline=None)
+@given(config=configurations(max_rank=4), seed=seeds, dtype=st.sampled_from(DTYPES))
+def test_layer_equals_function_and_predicts_its_shape(level, config, seed, dtype):
+    x_shape, w_shape, attributes = config
+    if dtype == BFLOAT16:
+        attributes["opset"] = 22
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape).astype(dtype), integer_data(rng, w_shape).astype(dtype)
+    with forced(level):
+        layer = convt.ConvTranspose(w, **attributes)
+        y = layer(x)
+        np.testing.assert_array_equal(bits(y), bits(convt.conv_transpose(x, w, **attributes)))
+    assert y.shape == layer.output_shape(x_shape) == convt.output_shape(x_shape, w_shape, **attributes)
+    assert layer.explain(x_shape)["output_shape"] == y.shape
+
+
+@every_isa
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), config=configurations(), seed=seeds)
+def test_openvino_against_the_definition(level, data, config, seed):
+    x_shape, w_shape, onnx = config
+    rank = len(x_shape) - 2
+    group = onnx["group"]
+
+    def per_axis(low, high):
+        return data.draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    attributes = {
+        "strides": onnx["strides"],
+        "dilations": onnx["dilations"],
+        "pads_begin": per_axis(0, 3),
+        "pads_end": per_axis(0, 3),
+        "output_padding": per_axis(0, 5),
+        "auto_pad": data.draw(st.sampled_from(["explicit", "same_upper", "same_lower", "valid"])),
+        "compat": data.draw(st.sampled_from(["spec", "runtime"])),
+        "output_shape": data.draw(st.sampled_from([None, per_axis(1, 20)])),
+    }
+    rng = np.random.default_rng(seed)
+    x = integer_data(rng, x_shape).astype(np.float32)
+    w = integer_data(rng, (group, w_shape[0] // group, *w_shape[1:])).astype(np.float32)
+    try:
+        wanted = convt.reference.group_convolution_backprop_data(x, w, **attributes)
+    except ValueError:
+        with pytest.raises(ValueError):
+            convt.group_convolution_backprop_data(x, w, **attributes)
+        return
+    with forced(level):
+        np.testing.assert_array_equal(convt.group_convolution_backprop_data(x, w, **attributes), wanted)
+        if group == 1:
+            np.testing.assert_array_equal(convt.convolution_backprop_data(x, w[0], **attributes), wanted)
