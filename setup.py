@@ -45,9 +45,7 @@ def openmp_works(compiler) -> bool:
         source.write_text(PROBE)
         try:
             objects = compiler.compile([str(source)], output_dir=folder, extra_postargs=["-fopenmp"])
-            compiler.link_executable(
-                objects, "probe", output_dir=folder, extra_postargs=["-fopenmp"]
-            )
+            compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=["-fopenmp"])
             output = subprocess.run([Path(folder, "probe")], capture_output=True, timeout=60)
         except Exception as error:  # a compiler can fail in many ways; the message names the one
             print(f"OpenMP probe: {error}", file=sys.stderr)

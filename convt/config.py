@@ -36,7 +36,7 @@ def show_config() -> Report:
         isa=isa.choose(),
         isa_available=", ".join(isa.AVAILABLE),
         compiler=build["compiler"],
-        openmp=build["openmp"] or "none: one thread only",
+        openmp=str(build["openmp"]) if build["openmp"] else "none: one thread only",
         threads=count,
         threads_because=reason,
         thread_pools="; ".join(pools) or "none",

@@ -33,9 +33,7 @@ def _conv_transpose(n, input, weight, bias, stride, padding, output_padding, gro
     if w.ndim != n + 2:
         raise ValueError(f"weight: expected {n + 2} dimensions, (C, M/groups, *kernel), got shape {w.shape}")
     if x.ndim not in (n + 1, n + 2):
-        raise ValueError(
-            f"input: expected {n + 2} dimensions, or {n + 1} without a batch, got shape {x.shape}"
-        )
+        raise ValueError(f"input: expected {n + 2} dimensions, or {n + 1} without a batch, got shape {x.shape}")
     rules = OnnxRules(
         w.shape,
         strides=_per_axis(stride, "stride", 1, n),

@@ -56,7 +56,7 @@ class Geometry(NamedTuple):
 def integer(value: object, name: str, minimum: int) -> int:
     """`value` as an int of at least `minimum` that fits int64; booleans and floats are no integers."""
     if type(value) is not int:
-        if hasattr(value, "dtype") and value.dtype == bool or isinstance(value, bool):
+        if isinstance(value, bool):
             raise TypeError(f"{name}: expected an integer, got the boolean {value!r}")
         try:
             value = operator.index(value)  # type: ignore[arg-type]
@@ -67,9 +67,7 @@ def integer(value: object, name: str, minimum: int) -> int:
     return value
 
 
-def integers(
-    values: object, name: str, minimum: int, lengths: Sequence[int] | None = None
-) -> tuple[int, ...]:
+def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
     """A list, tuple or one-dimensional integer array as a tuple of ints; its length one of `lengths`."""
     if hasattr(values, "tolist"):
         values = values.tolist()
@@ -241,10 +239,10 @@ class OnnxRules(_Rules):
             self.requested = self._per_axis(sizes[-n:], "output_shape", 1)
 
     def _check_output_shape(self, batch: int) -> None:
-        if self.requested_prefix and self.requested_prefix != (batch, self.out_channels):
+        if self.requested_prefix not in ((), (batch, self.out_channels)):
             raise ValueError(
-                f"output_shape: expected it to begin with N={batch}, M={self.out_channels}, "
-                f"or spatial sizes alone, got {self.requested_prefix + self.requested}"
+                f"output_shape: expected spatial sizes, alone or after N={batch} and M={self.out_channels}, "
+                f"got them after {self.requested_prefix}"
             )
 
     def _pad_and_output(self, axis: int, size: int, natural: int) -> tuple[int, int]:

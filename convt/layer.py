@@ -219,10 +219,15 @@ class ConvTranspose(Layer):
         )
         super().__init__(rules, w, None if b is None else as_array(b, "b").copy(), n_threads, precision)
 
+    def __repr__(self) -> str:
+        rules = self._rules
+        return (
+            f"{type(self).__name__}({rules.in_channels} -> {rules.out_channels} channels, "
+            f"kernel {rules.kernel}, group {rules.group}, {self._w.dtype.name})"
+        )
+
     def __getstate__(self) -> dict:
-        return {
-            name: getattr(self, name) for name in ("_rules", "_w", "_b", "_n_threads", "_precision")
-        }
+        return {name: getattr(self, name) for name in ("_rules", "_w", "_b", "_n_threads", "_precision")}
 
     def __setstate__(self, state: dict) -> None:
         super().__init__(*state.values())

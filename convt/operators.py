@@ -1,6 +1,7 @@
 """The operators as functions: ONNX ConvTranspose, OpenVINO ConvolutionBackpropData and its grouped form."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def conv_transpose(
     return Layer(rules, w, b, n_threads, precision).apply_once(x, out)
 
 
-def output_shape(x_shape: Sequence[int], w_shape: Sequence[int], **attributes: object) -> tuple[int, ...]:
+def output_shape(x_shape: Sequence[int], w_shape: Sequence[int], **attributes: Any) -> tuple[int, ...]:
     """Shape of `conv_transpose`'s result, from shapes alone.
 
     Parameters

@@ -106,5 +106,3 @@ def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int) -> Plan:
         max(1, min(threads, tasks)),
         "the generic level has one path for every shape",
     )
-
-

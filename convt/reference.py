@@ -4,7 +4,9 @@ Slow, and without a word about speed. It shares the rules of `convt.geometry` wi
 results are tested against the vectors of the specifications, and not a line of its arithmetic.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,8 @@ def conv_transpose(
     w: np.ndarray,
     b: np.ndarray | None = None,
     *,
-    dtype: object = None,
-    **attributes: object,
+    dtype: Any = None,
+    **attributes: Any,
 ) -> np.ndarray:
     """ONNX ConvTranspose by its definition.
 
@@ -48,8 +50,8 @@ def convolution_backprop_data(
     filter: np.ndarray,
     output_shape: Sequence[int] | None = None,
     *,
-    dtype: object = None,
-    **attributes: object,
+    dtype: Any = None,
+    **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO ConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
     rules = OpenvinoRules(filter.shape, output_shape, **attributes)
@@ -61,8 +63,8 @@ def group_convolution_backprop_data(
     filter: np.ndarray,
     output_shape: Sequence[int] | None = None,
     *,
-    dtype: object = None,
-    **attributes: object,
+    dtype: Any = None,
+    **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
     merged = filter.reshape(-1, *filter.shape[2:])
@@ -71,7 +73,7 @@ def group_convolution_backprop_data(
 
 
 def evaluate(
-    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, geometry: Geometry, dtype: object = None
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, geometry: Geometry, dtype: Any = None
 ) -> np.ndarray:
     """Scatter every product to its place: ``full[i*stride + k*dilation] += X[i] * W[k]``, then crop.
 
@@ -85,25 +87,25 @@ def evaluate(
         Of the result, rounded once from float64. Default: that of `x`.
     """
     n, g, axes = geometry.batch, geometry.group, geometry.axes
+    channels, outputs = geometry.in_channels // g, geometry.out_channels // g
     sizes = [a.input for a in axes]
-    spatial = range(len(axes))
-    x64 = x.astype(np.float64).reshape(n, g, -1 if x.size else geometry.in_channels // g, int(np.prod(sizes)))
-    w64 = w.astype(np.float64).reshape(g, geometry.in_channels // g, w.shape[1], *w.shape[2:])
-    full = np.zeros((n, g, w.shape[1], *(max(0, (a.input - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a in axes)))
-    for k in np.ndindex(*w.shape[2:]):
-        if 0 in sizes:
-            break
-        places = tuple(
-            slice(k[a] * axes[a].dilation, k[a] * axes[a].dilation + (sizes[a] - 1) * axes[a].stride + 1, axes[a].stride)
-            for a in spatial
-        )
-        products = w64[(..., *k)].swapaxes(1, 2) @ x64  # (g, M/g, C/g) @ (n, g, C/g, positions)
-        full[(..., *places)] += products.reshape(n, g, w.shape[1], *sizes)
-    y = np.zeros((n, geometry.out_channels, *(a.output for a in axes)))
-    full = full.reshape(n, geometry.out_channels, *full.shape[3:])
-    crop = tuple(slice(a.pad, a.pad + a.output) for a in axes)
-    part = full[(..., *crop)]
-    y[(..., *(slice(0, size) for size in part.shape[2:]))] = part
+    x64 = x.astype(np.float64).reshape(n, g, channels, math.prod(sizes))
+    w64 = w.astype(np.float64).reshape(g, channels, outputs, *w.shape[2:])
+    natural = [max(0, (a.input - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a in axes]
+    full = np.zeros((n, g, outputs, *natural))
+    for k in np.ndindex(*w.shape[2:]) if all(sizes) else ():
+        # (g, M/g, C/g) @ (n, g, C/g, positions)
+        products = w64[(..., *k)].swapaxes(1, 2) @ x64
+        places: list[Any] = [
+            slice(t * a.dilation, t * a.dilation + (a.input - 1) * a.stride + 1, a.stride)
+            for t, a in zip(k, axes, strict=True)
+        ]
+        full[(..., *places)] += products.reshape(n, g, outputs, *sizes)
+    crop: list[Any] = [slice(a.pad, a.pad + a.output) for a in axes]
+    part = full.reshape(n, g * outputs, *natural)[(..., *crop)]
+    y = np.zeros(geometry.output_shape)
+    inside: list[Any] = [slice(size) for size in part.shape[2:]]
+    y[(..., *inside)] = part
     if b is not None:
         y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
     return round_once(y, x.dtype if dtype is None else np.dtype(dtype))

@@ -54,7 +54,7 @@ def as_layout(array, layout):
     """The values of `array` in another memory layout."""
     if layout == "fortran":
         return np.asfortranarray(array)
-    if layout == "channels last":
+    if layout == "channels last" and array.ndim > 2:
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
     if layout == "sliced":
         wide = np.zeros([2 * n for n in array.shape], array.dtype)
@@ -78,9 +78,8 @@ def as_layout(array, layout):
         part = raw.view(array.dtype).reshape(array.shape)
         part[...] = array
         return part
-    if layout == "big-endian":
+    if layout == "big-endian" and array.dtype != BFLOAT16:  # which has no byte order to swap
         return array.astype(array.dtype.newbyteorder(">"))
-    assert layout == "contiguous"
     return np.ascontiguousarray(array)
 
 

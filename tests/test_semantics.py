@@ -226,9 +226,7 @@ def test_no_input_positions_is_bias():
 
 def test_no_input_positions_natural_size():
     # L = (0 - 1)*1 + (5 - 1)*1 + 1 = 4
-    np.testing.assert_array_equal(
-        with_bias((1, 3, 0), (3, 2, 5)), np.broadcast_to(BIAS[:, None], (1, 2, 4))
-    )
+    np.testing.assert_array_equal(with_bias((1, 3, 0), (3, 2, 5)), np.broadcast_to(BIAS[:, None], (1, 2, 4)))
 
 
 def test_pads_beyond_the_kernel():

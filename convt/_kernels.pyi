@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+
+import numpy as np
+
+from convt.geometry import Geometry
+from convt.plan import Phase
+
+class PhaseTable:
+    def __init__(self, geometry: Geometry, phases: Sequence[Phase]) -> None: ...
+    @property
+    def strips(self) -> int: ...
+    def workspace(self, tile: int) -> int: ...
+
+def run(
+    x: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    table: PhaseTable,
+    dtype: str,
+    bands: int,
+    n_threads: int,
+) -> None: ...
+def openmp_limit() -> int: ...
+def openmp_processors() -> int: ...
+def build_info() -> dict: ...

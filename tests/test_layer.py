@@ -1,0 +1,92 @@
+"""ConvTranspose as an object: its own weights, pickling, threads at once, explain."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import convt
+from convt.layer import PLANS_KEPT
+
+pytestmark = pytest.mark.usefixtures("each_isa")
+
+RNG = np.random.default_rng(2)
+W = RNG.standard_normal((6, 5, 3, 3)).astype(np.float32)
+B = RNG.standard_normal(10).astype(np.float32)
+ATTRIBUTES = {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}
+
+
+def layer(**more):
+    return convt.ConvTranspose(W, B, **ATTRIBUTES, **more)
+
+
+def inputs(*shape):
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+def test_any_batch_and_spatial_size():
+    one = layer()
+    for shape in [(1, 6, 4, 4), (3, 6, 1, 9), (0, 6, 4, 4), (1, 6, 4, 4)]:
+        x = inputs(*shape)
+        np.testing.assert_array_equal(one(x), convt.conv_transpose(x, W, B, **ATTRIBUTES))
+
+
+def test_keeps_its_own_weights():
+    w, b = W.copy(), B.copy()
+    one = convt.ConvTranspose(w, b, **ATTRIBUTES)
+    w[...] = b[...] = 0
+    x = inputs(1, 6, 4, 4)
+    np.testing.assert_array_equal(one(x), layer()(x))
+
+
+@pytest.mark.parametrize("duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
+def test_pickle_and_copy(duplicate):
+    one = layer(n_threads=1, precision="high")
+    x = inputs(2, 6, 4, 4)
+    wanted = one(x)
+    np.testing.assert_array_equal(duplicate(one)(x), wanted)
+    assert repr(duplicate(one)) == repr(one)
+
+
+def test_repr_names_shape_and_dtype():
+    assert repr(layer()) == "ConvTranspose(6 -> 10 channels, kernel (3, 3), group 2, float32)"
+
+
+def test_many_threads_at_once():
+    one = layer()
+    shapes = [(1, 6, 4 + i % 5, 6) for i in range(40)]
+    wanted = [layer()(inputs(*shape)) for shape in shapes]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda shape: one(inputs(*shape)), shapes))
+    for result, expected in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_remembered_shapes_are_bounded():
+    one = layer()
+    for i in range(2 * PLANS_KEPT):
+        one.output_shape((1, 6, 1 + i, 1))
+        one.explain((1, 6, 1 + i, 1))
+    assert len(one._plans) <= PLANS_KEPT
+
+
+def test_explain_counts():
+    report = layer(n_threads=1).explain((2, 6, 8, 8))
+    assert report["flops"] == 2 * 2 * 6 * 5 * 9 * 64
+    assert report["bytes"] == 4 * (2 * 6 * 64 + 6 * 5 * 9 + 2 * 10 * 16 * 16)
+    assert report["taps"] == ((2, 1), (2, 1))
+    assert report["threads"] == 1
+    assert report["isa"] in str(report)
+
+
+def test_workspace_does_not_grow_with_image_or_batch():
+    one = layer(n_threads=1)
+    small = one.explain((1, 6, 16, 16))["workspace_bytes"]
+    assert one.explain((16, 6, 256, 256))["workspace_bytes"] == small < 2**22
+
+
+def test_output_shape_of_impossible_input():
+    with pytest.raises(ValueError, match=r"^x"):
+        layer().output_shape((1, 6, 4))

@@ -1,0 +1,70 @@
+"""What the package is from outside: imports, command line, public names."""
+
+import subprocess
+import sys
+
+import pytest
+
+import convt
+from convt.__main__ import main
+
+
+def python(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=True)
+
+
+def test_import_brings_in_no_optional_package():
+    code = "import sys, convt; print(*sys.modules)"
+    modules = set(python("-c", code).stdout.split())
+    assert "convt._kernels" in modules
+    heavy = {"onnx", "sklearn", "dask", "torch", "ml_dtypes", "matplotlib", "threadpoolctl", "scipy"}
+    assert not modules & heavy
+
+
+def test_loading_the_library_keeps_subnormals():
+    code = "import numpy, convt; print(numpy.float32(1e-45) * numpy.float32(1))"
+    assert float(python("-c", code).stdout) > 0
+
+
+def test_public_names():
+    for name in convt.__all__:
+        assert hasattr(convt, name)
+
+
+def test_every_public_function_is_documented():
+    for name in convt.__all__:
+        if callable(getattr(convt, name)):
+            assert getattr(convt, name).__doc__
+
+
+def test_show_config_prints_and_returns(capsys):
+    report = convt.show_config()
+    assert capsys.readouterr().out.strip() == str(report)
+    assert {"isa", "isa_available", "compiler", "openmp", "threads", "threads_because", "numpy"} <= set(report)
+
+
+def test_info_command_prints_the_configuration(capsys):
+    assert main(["info"]) == 0
+    assert "isa_available" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["info", "--nonsense"]])
+def test_unusable_command_line(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: python -m convt" in capsys.readouterr().err
+
+
+def test_demo_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match=r"convt\[demo\]"):
+        main(["demo"])
+
+
+def test_demo_writes_the_picture(tmp_path, capsys):
+    image = pytest.importorskip("matplotlib.image", reason="needs the demo extra")
+    picture = tmp_path / "picture.png"
+    assert main(["demo", "--output", str(picture)]) == 0
+    assert image.imread(picture).shape[:2] == (3 * 190, 2 * 3 * 230)
+    assert "error" in capsys.readouterr().out

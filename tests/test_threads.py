@@ -1,0 +1,125 @@
+"""How many threads, and after a fork."""
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import convt
+from convt import threads
+
+X = np.ones((4, 16, 32, 32), np.float32)
+W = np.ones((16, 16, 3, 3), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    monkeypatch.delenv("CONVT_NUM_THREADS", raising=False)
+
+
+@pytest.fixture
+def roomy(monkeypatch):
+    """A machine that allows 8 processors, whatever this one has."""
+    monkeypatch.setattr(threads, "openmp_processors", lambda: 8)
+    monkeypatch.setattr(threads, "openmp_limit", lambda: 8)
+    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
+
+
+def test_explicit_number_is_taken_as_given(roomy):
+    assert threads.explain(100) == (100, "n_threads")
+
+
+def test_environment_before_openmp(roomy, monkeypatch):
+    monkeypatch.setenv("CONVT_NUM_THREADS", "3")
+    assert threads.explain(None) == (3, "CONVT_NUM_THREADS")
+
+
+def test_openmp_limit_by_default(roomy, monkeypatch):
+    monkeypatch.setattr(threads, "openmp_limit", lambda: 5)
+    assert threads.explain(None) == (5, "OpenMP's limit")
+
+
+def test_never_more_than_affinity(roomy, monkeypatch):
+    monkeypatch.setattr(threads, "openmp_processors", lambda: 2)
+    monkeypatch.setenv("CONVT_NUM_THREADS", "6")
+    assert threads.explain(None) == (2, "processor affinity")
+
+
+def test_never_more_than_the_quota(roomy, monkeypatch):
+    monkeypatch.setattr(threads, "cpu_quota", lambda: 1)
+    assert threads.explain(None) == (1, "container CPU quota")
+
+
+def test_threadpoolctl_limits_calls_of_the_moment():
+    with threadpool_limits(1, user_api="openmp"):
+        assert threads.resolve(None) == 1
+        assert convt.ConvTranspose(W).explain(X.shape)["threads"] == 1
+
+
+def test_affinity_of_the_moment():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert threads.resolve(None) == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_large_work_uses_the_threads_it_is_given():
+    assert convt.ConvTranspose(W, n_threads=3).explain(X.shape)["threads"] == 3
+
+
+def test_small_work_stays_serial():
+    assert convt.ConvTranspose(W[:, :, :1, :1], n_threads=8).explain((1, 16, 2, 2))["threads"] == 1
+
+
+def test_no_more_threads_than_tasks():
+    layer = convt.ConvTranspose(np.ones((4096, 1, 1), np.float32), n_threads=64)
+    report = layer.explain((1, 4096, 300))
+    assert report["threads"] <= report["tiles"]["tasks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "100000 100000", "box/cpu.max": "max 100000"}, 1),
+        ({"cpu.max": "900000 100000", "box/cpu.max": "400000 100000"}, 4),
+        ({"cpu/box/cpu.cfs_quota_us": "-1", "cpu/box/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/box/cpu.cfs_quota_us": "250000", "cpu/box/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu.max": "nonsense"}, None),
+    ],
+)
+def test_quota_of_control_groups(tmp_path, files, wanted):
+    (tmp_path / "proc").write_text("4:cpu,cpuacct:/box\n3:memory:/box\n0::/box\n")
+    for name, text in files.items():
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert threads.cpu_quota(str(tmp_path / "proc"), str(tmp_path / "root")) == wanted
+
+
+def test_quota_without_control_groups(tmp_path):
+    assert threads.cpu_quota(str(tmp_path / "none")) is None
+
+
+def _child(queue):
+    y = convt.conv_transpose(X, W, n_threads=2)
+    queue.put((threads.explain(2), float(y.sum())))
+
+
+def test_forked_child_runs_one_thread_and_does_not_hang():
+    wanted = float(convt.conv_transpose(X, W, n_threads=2).sum())  # the parent now has a pool of threads
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(queue,))
+    child.start()
+    try:
+        assert queue.get(timeout=60) == ((1, "this process was forked"), wanted)
+    finally:
+        child.kill()
+        child.join()
