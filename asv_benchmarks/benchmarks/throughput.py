@@ -1,0 +1,60 @@
+"""Whole layers: real networks by dtype, by number of threads, and without a layer object."""
+
+import convt
+
+from .layers import LAYERS, arrays, attributes
+
+# Every fourth of the real layers: all kinds of shapes, at a quarter of the time.
+SAMPLE = list(LAYERS)[::4]
+
+
+class Layer:
+    """Prepacked, one thread."""
+
+    params = (list(LAYERS), ["float32", "float64"])
+    param_names = ("layer", "dtype")
+
+    def setup(self, name, dtype):
+        layer = LAYERS[name]
+        self.x, w, b = arrays(layer, dtype)
+        self.layer = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
+        self.out = self.layer(self.x)
+
+    def time_layer(self, name, dtype):
+        self.layer(self.x, out=self.out)
+
+
+class Half(Layer):
+    """Prepacked, one thread, two-byte dtypes."""
+
+    params = (SAMPLE, ["float16", "bfloat16"])
+
+
+class Threads:
+    """Prepacked, by number of threads."""
+
+    params = (SAMPLE, [1, 2])
+    param_names = ("layer", "threads")
+
+    def setup(self, name, threads):
+        layer = LAYERS[name]
+        self.x, w, b = arrays(layer, "float32")
+        self.layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes(layer))
+        self.out = self.layer(self.x)
+
+    def time_layer(self, name, threads):
+        self.layer(self.x, out=self.out)
+
+
+class OneShot:
+    """The function, which packs the weights in every call."""
+
+    params = (SAMPLE,)
+    param_names = ("layer",)
+
+    def setup(self, name):
+        self.arguments = arrays(LAYERS[name], "float32")
+        self.attributes = attributes(LAYERS[name])
+
+    def time_function(self, name):
+        convt.conv_transpose(*self.arguments, n_threads=1, **self.attributes)
