@@ -35,7 +35,7 @@ cdef extern from "half.h" nogil:
 
 cdef extern from "openmp.h" nogil:
     int omp_get_max_threads()
-    int omp_get_num_procs()
+    int convt_processors()
     int CONVT_OPENMP
     const char *CONVT_COMPILER
 
@@ -452,9 +452,9 @@ def openmp_limit():
     return omp_get_max_threads()
 
 
-def openmp_processors():
-    """Processors that the calling thread may use (its affinity)."""
-    return omp_get_num_procs()
+def processors():
+    """Processors that the calling thread may run on now (its affinity); 0 if unknown."""
+    return convt_processors()
 
 
 def build_info():

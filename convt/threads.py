@@ -10,7 +10,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from convt._kernels import openmp_limit, openmp_processors
+from convt._kernels import openmp_limit, processors
 from convt.geometry import integer
 
 _forked = False
@@ -43,8 +43,8 @@ def explain(n_threads: int | None) -> tuple[int, str]:
     wanted, why = _environment(os.environ.get("CONVT_NUM_THREADS"))
     if wanted is None:
         wanted, why = openmp_limit(), "OpenMP's limit"
-    for limit, name in ((openmp_processors(), "processor affinity"), (cpu_quota(), "container CPU quota")):
-        if limit is not None and limit < wanted:
+    for limit, name in ((processors(), "processor affinity"), (cpu_quota(), "container CPU quota")):
+        if limit and limit < wanted:
             wanted, why = limit, name
     return wanted, why
 

@@ -22,7 +22,7 @@ def no_environment(monkeypatch):
 @pytest.fixture
 def roomy(monkeypatch):
     """A machine that allows 8 processors, whatever this one has."""
-    monkeypatch.setattr(threads, "openmp_processors", lambda: 8)
+    monkeypatch.setattr(threads, "processors", lambda: 8)
     monkeypatch.setattr(threads, "openmp_limit", lambda: 8)
     monkeypatch.setattr(threads, "cpu_quota", lambda: None)
 
@@ -42,7 +42,7 @@ def test_openmp_limit_by_default(roomy, monkeypatch):
 
 
 def test_never_more_than_affinity(roomy, monkeypatch):
-    monkeypatch.setattr(threads, "openmp_processors", lambda: 2)
+    monkeypatch.setattr(threads, "processors", lambda: 2)
     monkeypatch.setenv("CONVT_NUM_THREADS", "6")
     assert threads.explain(None) == (2, "processor affinity")
 
