@@ -84,12 +84,13 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                "convt._kernels",
-                ["convt/_kernels.pyx"],
+                f"convt.{name}",
+                [f"convt/{name}.pyx"],
                 include_dirs=[numpy.get_include()],
-                depends=["convt/half.h", "convt/openmp.h"],
+                depends=[str(header) for header in Path("convt").glob("*.h")],
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             )
+            for name in ("_kernels", "_tiles")
         ]
     ),
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},

@@ -19,19 +19,13 @@ cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 
+from convt._elements cimport DType, read, sum_t, write
+
 import numpy as np
 
-cnp.import_array()
+from convt.geometry import DTYPES
 
-cdef extern from "half.h" nogil:
-    ctypedef struct float16_t "convt_float16":
-        pass
-    ctypedef struct bfloat16_t "convt_bfloat16":
-        pass
-    float widen_float16 "convt_widen_float16"(float16_t half)
-    float widen_bfloat16 "convt_widen_bfloat16"(bfloat16_t half)
-    float16_t narrow_float16 "convt_narrow_float16"(float value)
-    bfloat16_t narrow_bfloat16 "convt_narrow_bfloat16"(float value)
+cnp.import_array()
 
 cdef extern from "openmp.h" nogil:
     int omp_get_max_threads()
@@ -39,28 +33,12 @@ cdef extern from "openmp.h" nogil:
     int CONVT_OPENMP
     const char *CONVT_COMPILER
 
-ctypedef fused storage_t:
-    float16_t
-    bfloat16_t
-    float
-    double
-
-ctypedef fused sum_t:
-    float
-    double
-
 # Elements of one phase summed at a time: for 8 channels 16 KB of doubles, half of the smallest L1 around.
 cdef enum:
     STRIP = 256
 
 cdef enum:
     INPUT, KERNEL, STRIDE, DILATION, PAD, OUTPUT  # columns of PhaseTable.axes
-
-DTYPES = ("float16", "bfloat16", "float32", "float64")
-
-cdef enum DType:
-    FLOAT16, BFLOAT16, FLOAT32, FLOAT64
-
 
 cdef struct Operands:
     DType dtype
@@ -122,72 +100,6 @@ cdef class PhaseTable:
     def workspace(self, tile):
         """Scratch bytes per thread for channel tiles of `tile`, whatever the size of the image."""
         return (tile + 1) * STRIP * sizeof(double) + self.outer_kernel * sizeof(OuterTap)
-
-
-cdef inline sum_t widen(const storage_t *element, sum_t kind) noexcept nogil:
-    if storage_t is float16_t:
-        return widen_float16(element[0])
-    elif storage_t is bfloat16_t:
-        return widen_bfloat16(element[0])
-    else:
-        return <sum_t> element[0]
-
-
-cdef inline void narrow(sum_t value, storage_t *element) noexcept nogil:
-    if storage_t is float16_t:
-        element[0] = narrow_float16(<float> value)
-    elif storage_t is bfloat16_t:
-        element[0] = narrow_bfloat16(<float> value)
-    else:
-        element[0] = <storage_t> value
-
-
-cdef inline void read_row(
-    const storage_t *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
-) noexcept nogil:
-    cdef Py_ssize_t i
-    if stride == sizeof(storage_t):  # apart, because this one vectorises
-        for i in range(n):
-            row[i] = widen(source + i, row[i])
-    else:
-        for i in range(n):
-            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), row[i])
-
-
-cdef inline void write_row(
-    const sum_t *row, Py_ssize_t n, storage_t *target, Py_ssize_t stride
-) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        narrow(row[i], <storage_t *> (<char *> target + i * stride))
-
-
-cdef inline void read(
-    DType dtype, const char *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
-) noexcept nogil:
-    """Widen `n` elements, `stride` bytes apart, into `row`."""
-    if dtype == FLOAT32:
-        read_row(<const float *> source, stride, n, row)
-    elif dtype == FLOAT64:
-        read_row(<const double *> source, stride, n, row)
-    elif dtype == FLOAT16:
-        read_row(<const float16_t *> source, stride, n, row)
-    else:
-        read_row(<const bfloat16_t *> source, stride, n, row)
-
-
-cdef inline void write(
-    DType dtype, const sum_t *row, Py_ssize_t n, char *target, Py_ssize_t stride
-) noexcept nogil:
-    """Round `n` sums once and store them, `stride` bytes apart."""
-    if dtype == FLOAT32:
-        write_row(row, n, <float *> target, stride)
-    elif dtype == FLOAT64:
-        write_row(row, n, <double *> target, stride)
-    elif dtype == FLOAT16:
-        write_row(row, n, <float16_t *> target, stride)
-    else:
-        write_row(row, n, <bfloat16_t *> target, stride)
 
 
 cdef inline void fill(

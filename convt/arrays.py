@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from convt.geometry import FLOATS
+from convt.geometry import DTYPES
 
 
-def as_array(value: object, name: str, dtypes: Sequence[str] = FLOATS) -> np.ndarray:
+def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.ndarray:
     """`value` as an ndarray whose dtype is one of `dtypes`.
 
     bfloat16 is recognised by the dtype's name, so that ml_dtypes is never imported.

@@ -16,7 +16,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-FLOATS = ("float16", "float32", "float64", "bfloat16")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 INT64_MAX = 2**63 - 1
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
@@ -99,7 +99,7 @@ class _Rules:
         What the caller calls an argument, where it differs: ``{"x": "data"}``. Errors use it.
     """
 
-    dtypes: tuple[str, ...] = FLOATS
+    dtypes: tuple[str, ...] = DTYPES
     group: int
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -206,7 +206,7 @@ class OnnxRules(_Rules):
         if self.opset > NEWEST_OPSET:
             raise ValueError(f"opset: expected 1 to {NEWEST_OPSET}, got {self.opset}")
         if self.opset < 22:
-            self.dtypes = FLOATS[:3]
+            self.dtypes = ("float16", "float32", "float64")
         self.auto_pad = choice(auto_pad, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
         self.strides = self._per_axis(strides, "strides", 1, 1)
         self.dilations = self._per_axis(dilations, "dilations", 1, 1)

@@ -2,8 +2,10 @@
 
 import os
 
+from convt._tiles import levels
+
 # From the least to the most capable level that this build and this processor have.
-AVAILABLE = ("generic",)
+AVAILABLE = ("generic", *levels())
 
 
 def choose() -> str:

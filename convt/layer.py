@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from convt import isa, threads
-from convt._kernels import run
 from convt.arrays import as_array, as_native, check_out, check_same_dtype
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
-from convt.packing import pack_bias, pack_tiles
-from convt.plan import Plan, channel_tile, make_plan
+from convt.plan import Plan, make_plan
 from convt.report import Report
 
 PRECISIONS = ("highest", "high", "medium")
@@ -57,7 +55,8 @@ class Layer:
         self._precision = choice(precision, "precision", PRECISIONS)
         self._isa = isa.choose()
         self._plans: dict[tuple, Plan] = {}
-        self._packed: tuple[np.ndarray, np.ndarray] | None = None
+        self._packed: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+        self._finite = True  # as far as is known; packing finds out
 
     def output_shape(self, x_shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the result for an input of shape `x_shape`, without computing it.
@@ -94,27 +93,24 @@ class Layer:
         limit = threads.resolve(self._n_threads)
         plan = self._plans.get((x_shape, limit))
         if plan is None:
-            plan = make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit)
+            plan = make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             self._plans[x_shape, limit] = plan
         return plan
 
-    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
-        if self._packed is None:
-            group, outputs = self._rules.group, self._w.shape[1]
-            tile = channel_tile(outputs)
-            self._packed = (
-                pack_tiles(as_native(self._w), group, tile),
-                pack_bias(
-                    None if self._b is None else as_native(self._b),
-                    self._w.dtype.name,
-                    outputs,
-                    group,
-                    tile,
-                ),
-            )
-        return self._packed
+    def _prepare(self, x_shape: tuple[int, ...]) -> tuple[Plan, tuple[np.ndarray, np.ndarray]]:
+        """A plan for `x_shape`, and the weights as it wants them."""
+        plan = self._plan(x_shape)
+        packed = self._packed.get(plan.pack_key)
+        if packed is None:
+            packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
+            if packed is None:
+                self._finite = False
+                self._plans.clear()
+                return self._prepare(x_shape)
+            self._packed[plan.pack_key] = packed
+        return plan, packed
 
     def __call__(self, x: object, out: np.ndarray | None = None) -> np.ndarray:
         """Apply the layer.
@@ -153,17 +149,17 @@ class Layer:
         name = self._rules.argument
         x = as_array(x, name("x"), self._rules.dtypes)
         check_same_dtype(x, name("x"), self._w, name("w"))
-        plan = self._plan(x.shape)
         dtype = x.dtype.newbyteorder("=")
-        shape = plan.geometry.output_shape
+        plan = self._plan(x.shape)
+        shape = plan.output_shape
         if out is None:
             result = target = np.empty(shape, dtype)
         else:
             result = check_out(out, shape, dtype, ((name("x"), x), *inputs))
             target = result if result.flags.aligned and result.dtype.isnative else np.empty(shape, dtype)
         if target.size:
-            weights, bias = self._weights()
-            run(as_native(x), target, weights, bias, plan.table, plan.dtype, plan.bands, plan.threads)
+            plan, packed = self._prepare(x.shape)
+            plan.run(as_native(x), target, packed)
         if target is not result:
             result[...] = target
         return result

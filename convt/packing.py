@@ -5,11 +5,11 @@ import numpy as np
 SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
 
 
-def widen(array: np.ndarray) -> np.ndarray:
-    """`array` in the dtype that its products are summed in; exact."""
+def widen(array: np.ndarray, dtype: type) -> np.ndarray:
+    """`array` in `dtype`, float32 or float64, exactly; not copied where it has that dtype."""
     if array.dtype.name == "bfloat16":  # without ml_dtypes: the upper half of a float32
         return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return array.astype(SUM_DTYPE[array.dtype.name])
+    return array.astype(dtype, copy=False)
 
 
 def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
@@ -21,7 +21,7 @@ def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
     inner = kernel[-1]
     outer = int(np.prod(kernel[:-1], dtype=np.int64))
     tiles = -(-outputs // tile)
-    wide = widen(w).reshape(group, channels // group, outputs, outer, inner)
+    wide = widen(w, SUM_DTYPE[w.dtype.name]).reshape(group, channels // group, outputs, outer, inner)
     packed = np.zeros((group, tiles, outer, channels // group, inner, tile), wide.dtype)
     for t in range(tiles):
         part = wide[:, :, t * tile : (t + 1) * tile]
@@ -34,5 +34,5 @@ def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: 
     tiles = -(-outputs // tile)
     packed = np.zeros((group, tiles * tile), SUM_DTYPE[dtype])
     if b is not None:
-        packed[:, :outputs] = widen(b).reshape(group, outputs)
+        packed[:, :outputs] = widen(b, packed.dtype.type).reshape(group, outputs)
     return packed.reshape(group, tiles, tile)

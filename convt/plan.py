@@ -1,19 +1,23 @@
 """From geometry to plan: what will run, in how many pieces, on how many threads."""
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from convt._kernels import PhaseTable
+import numpy as np
+
+from convt import _kernels, _tiles
 from convt.geometry import Geometry
+from convt.packing import SUM_DTYPE, pack_bias, pack_tiles, widen
 from convt.report import Report
+from convt.tiling import BoxLayout, lay_out
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
 MAX_TILE = 8
 
-# A thread is worth waking for about 50 microseconds of work; the generic level does 4 multiplications a ns.
+# A thread is worth waking for about 50 microseconds of work: multiplications in that time at the generic level.
 MACS_PER_THREAD = 200_000
 
 
@@ -37,72 +41,197 @@ def phases(kernel: int, stride: int, dilation: int) -> tuple[Phase, ...]:
     return tuple(Phase(residue, tuple(taps[residue])) for residue in sorted(taps))
 
 
-class Plan(NamedTuple):
-    """How one call is computed. Everything the kernels need beside the arrays."""
+class Plan:
+    """How one call is computed: packs weights, runs the kernels, explains itself.
 
-    geometry: Geometry
-    dtype: str
-    isa: str
-    table: PhaseTable
-    tile: int
-    bands: int
-    tasks: int
-    threads: int
-    reason: str
+    Attributes
+    ----------
+    geometry : Geometry
+    dtype, isa, path, reason : str
+    threads : int
+    pack_key : tuple
+        Plans of one layer with equal keys use the same packed weights.
+    """
+
+    path: str
+
+    def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
+        self.geometry = geometry
+        self.dtype = dtype
+        self.isa = isa
+        self.threads = threads
+        self.reason = reason
+        self.output_shape = geometry.output_shape
+        self.pack_key: tuple = ()
+
+    @property
+    def tiles(self) -> dict[str, object]:
+        """Sizes of the pieces."""
+        raise NotImplementedError
+
+    @property
+    def workspace(self) -> int:
+        """Scratch bytes per thread."""
+        raise NotImplementedError
+
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """Weights and bias as `run` wants them; None if this path cannot multiply them."""
+        raise NotImplementedError
+
+    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+        """Compute every element of `y`, which has some."""
+        raise NotImplementedError
 
     def explain(self) -> Report:
         """What would run, and why, for people."""
         geometry = self.geometry
-        item = ITEMSIZE[self.dtype]
         inputs = geometry.batch * geometry.in_channels * math.prod(a.input for a in geometry.axes)
         weights = geometry.in_channels * geometry.out_channels // geometry.group
         weights *= math.prod(a.kernel for a in geometry.axes)
         outputs = math.prod(geometry.output_shape)
-        counts = [phases(a.kernel, a.stride, a.dilation) for a in geometry.axes]
+        by_axis = [phases(a.kernel, a.stride, a.dilation) for a in geometry.axes]
         return Report(
             isa=self.isa,
-            kernel="phase rows",
+            kernel=self.path,
             reason=self.reason,
             dtype=self.dtype,
             output_shape=geometry.output_shape,
-            phases=tuple(len(c) for c in counts),
-            taps=tuple(tuple(len(phase.taps) for phase in c) for c in counts),
-            tiles={"channels": self.tile, "bands": self.bands, "tasks": self.tasks},
+            phases=tuple(len(axis) for axis in by_axis),
+            taps=tuple(tuple(len(phase.taps) for phase in axis) for axis in by_axis),
+            tiles=self.tiles,
             threads=self.threads,
-            workspace_bytes=self.threads * self.table.workspace(self.tile),
+            workspace_bytes=self.threads * self.workspace,
             flops=2 * geometry.macs,
-            bytes=(inputs + weights + outputs) * item,
+            bytes=(inputs + weights + outputs) * ITEMSIZE[self.dtype],
         )
 
 
-def channel_tile(channels: int) -> int:
-    """Channels per tile: as even a split into tiles of at most MAX_TILE as there is."""
-    tiles = max(1, -(-channels // MAX_TILE))
-    return max(1, -(-channels // tiles))
+class RowPlan(Plan):
+    """The generic level: phases of output rows."""
+
+    path = "phase rows"
+
+    def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
+        super().__init__(geometry, dtype, isa, threads, reason)
+        inner = geometry.axes[-1]
+        self.table = _kernels.PhaseTable(geometry, phases(inner.kernel, inner.stride, inner.dilation))
+        self.channels = geometry.out_channels // geometry.group
+        self.tile = even_part(self.channels, MAX_TILE)
+        tiles = geometry.batch * geometry.group * -(-self.channels // self.tile)
+        self.bands = 1
+        if threads > 1 and tiles % threads:
+            # Four tasks a thread even out what the last one to finish leaves idle.
+            self.bands = min(self.table.strips, max(1, -(-4 * threads // max(tiles, 1))))
+        self.tasks = tiles * self.bands
+        self.threads = max(1, min(threads, self.tasks))
+        self.pack_key = (self.path,)
+
+    @property
+    def tiles(self) -> dict[str, object]:
+        return {"channels": self.tile, "bands": self.bands, "tasks": self.tasks}
+
+    @property
+    def workspace(self) -> int:
+        return self.table.workspace(self.tile)
+
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        group = self.geometry.group
+        return pack_tiles(w, group, self.tile), pack_bias(b, self.dtype, self.channels, group, self.tile)
+
+    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+        _kernels.run(x, y, *packed, self.table, self.dtype, self.bands, self.threads)
 
 
-def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int) -> Plan:
-    """Plan a call for at most `threads` threads."""
-    inner = geometry.axes[-1]
-    table = PhaseTable(geometry, phases(inner.kernel, inner.stride, inner.dilation))
+class BoxPlan(Plan):
+    """The vectorised levels: boxes of cells, lanes along output channels or along positions."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        dtype: str,
+        isa: str,
+        threads: int,
+        reason: str,
+        layout: BoxLayout,
+        along_channels: bool,
+        block: int,
+    ) -> None:
+        super().__init__(geometry, dtype, isa, threads, reason)
+        self.path = "channel lanes" if along_channels else "position lanes"
+        self.layout = layout
+        self.block = block
+        double = dtype == "float64"
+        self.table = _tiles.BoxTable(geometry, layout, isa, double, along_channels, block)
+        whole = layout.boxes * geometry.group
+        self.splits = 1
+        if whole % threads:
+            self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
+        self.threads = max(1, min(threads, whole * self.splits))
+        self.pack_key = (self.path, block, tuple(c.kernel for c in layout.classes))
+
+    @property
+    def tiles(self) -> dict[str, object]:
+        return {
+            "channels": self.block,
+            "box": tuple(int(n) for n in self.layout.axes[:, 4]),
+            "boxes": self.layout.boxes,
+            "splits": self.splits,
+            "tasks": self.layout.boxes * self.geometry.group * self.splits,
+        }
+
+    @cached_property
+    def workspace(self) -> int:
+        return self.table.workspace
+
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+        dtype = SUM_DTYPE_FMA[self.dtype]
+        bias = np.zeros(self.geometry.out_channels, dtype) if b is None else widen(b, dtype)
+        wide = np.ascontiguousarray(widen(w, dtype)).reshape(w.shape[0], w.shape[1], -1)
+        return _tiles.pack(self.table, wide, bias, self.threads)
+
+    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+        _tiles.run(x, y, *packed, self.table, self.dtype, self.splits, self.threads)
+
+
+SUM_DTYPE_FMA = {**SUM_DTYPE, "float32": np.float32}
+
+
+def even_part(n: int, most: int) -> int:
+    """The size of the parts when `n` is cut as evenly as possible into parts of at most `most`."""
+    return max(1, -(-n // max(1, -(-n // most))))
+
+
+def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bool = True) -> Plan:
+    """Plan a call for at most `threads` threads; `finite` says that no weight is Inf or NaN."""
+    threads = min(threads, max(1, geometry.macs // MACS_PER_THREAD))
+    if isa == "generic":
+        return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
+    if not finite:
+        return RowPlan(geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros")
+    if 0 in (geometry.in_channels, *geometry.output_shape):
+        return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
+    plan = box_plan(geometry, dtype, isa, threads, FORCE)
+    return plan or RowPlan(geometry, dtype, isa, threads, "no box of cells fits the scratch")
+
+
+FORCE = True
+
+
+def box_plan(geometry: Geometry, dtype: str, isa: str, threads: int, along_channels: bool) -> BoxPlan | None:
+    item = 8 if dtype == "float64" else 4
+    lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64")
     channels = geometry.out_channels // geometry.group
-    tile = channel_tile(channels)
-    tiles = geometry.batch * geometry.group * -(-channels // tile)
-    worth = max(1, geometry.macs // MACS_PER_THREAD)
-    threads = min(threads, worth)
-    bands = 1
-    if threads > 1 and tiles % threads:
-        # Four tasks a thread even out what the last one to finish leaves idle.
-        bands = min(table.strips, max(1, -(-4 * threads // max(tiles, 1))))
-    tasks = tiles * bands
-    return Plan(
-        geometry,
-        dtype,
-        isa,
-        table,
-        tile,
-        bands,
-        tasks,
-        max(1, min(threads, tasks)),
-        "the generic level has one path for every shape",
-    )
+    in_channels = geometry.in_channels // geometry.group
+    places = math.prod(min(a.stride, a.output) for a in geometry.axes)
+    if along_channels:
+        block = min(channels, 2 * lanes)
+        input_bytes = -(-in_channels // lanes) * lanes * item
+        sum_bytes = (block * places + lanes) * item
+    else:
+        block = min(channels, max(1, 32 // places))
+        input_bytes = in_channels * item
+        sum_bytes = block * places * item
+    layout = lay_out(geometry, most, input_bytes, sum_bytes, -(-threads // geometry.group))
+    if layout is None:
+        return None
+    return BoxPlan(geometry, dtype, isa, threads, "", layout, along_channels, block)

@@ -1,0 +1,754 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The vectorised levels: boxes of cells, packed, multiplied by micro-kernels and stored.
+
+`convt.tiling` explains cells, classes, boxes and runs. A task is a box, a group and a range of output channels:
+
+1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets;
+2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
+   stays in cache, one chain of fused multiply-adds per output;
+3. write the block's output rows once, places interleaved, rounded to the storage type.
+
+Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
+positions (input packed channel by channel) where output channels are few. The order of a sum depends on neither
+boxes nor threads.
+"""
+
+cimport cython
+cimport numpy as cnp
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy, memset
+
+from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
+
+import numpy as np
+
+from convt.geometry import DTYPES
+
+cnp.import_array()
+
+cdef extern from "kernels.h" nogil:
+    ctypedef struct kernels_f32 "convt_kernels_f32":
+        int lanes
+        int max_positions
+        void (*channels)(
+            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose)(const float **, float *, Py_ssize_t) noexcept nogil
+        bint (*finite)(const float *, Py_ssize_t) noexcept nogil
+    ctypedef struct kernels_f64 "convt_kernels_f64":
+        int lanes
+        int max_positions
+        void (*channels)(
+            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose)(const double **, double *, Py_ssize_t) noexcept nogil
+        bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+    ctypedef struct convt_level:
+        const char *name
+        int (*runs_here)() noexcept nogil
+        kernels_f32 f32
+        kernels_f64 f64
+    const convt_level convt_levels[]
+
+ctypedef fused real_t:
+    float
+    double
+
+cdef enum:
+    MAX_AXES = 8
+    MAX_LANES = 16
+    MAX_ROWS = 8  # of a tile with lanes along positions
+    SLACK = 8  # vectors that `positions` may read and write past a run
+    CACHE_LINE = 64
+
+cdef enum:
+    INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
+
+
+cdef struct Operands:
+    DType dtype
+    bint plain  # stored in the type that sums are made in
+    const char *x
+    char *y
+    const cnp.npy_intp *x_strides
+    const cnp.npy_intp *y_strides
+
+
+# Where a box begins and how many cells it has, per axis.
+cdef struct Box:
+    int64_t begin[MAX_AXES]
+    int64_t size[MAX_AXES]
+
+
+def levels():
+    """Names of the levels that this build has and this processor runs, least capable first."""
+    cdef int i = 0
+    found = []
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].runs_here():
+            found.append(convt_levels[i].name.decode())
+        i += 1
+    return found
+
+
+def lanes_and_positions(str level, bint double):
+    """Elements of a vector, and most positions of a tile with lanes along channels."""
+    cdef const convt_level *found = find_level(level)
+    if double:
+        return found.f64.lanes, found.f64.max_positions
+    return found.f32.lanes, found.f32.max_positions
+
+
+cdef const convt_level *find_level(str level) except NULL:
+    cdef int i = 0
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].name.decode() == level:
+            return &convt_levels[i]
+        i += 1
+    raise ValueError(f"level: expected one of this build's, got {level!r}")
+
+
+@cython.final
+cdef class BoxTable:
+    """A box layout as the loops read it, with the channels of a group cut into blocks.
+
+    Parameters
+    ----------
+    geometry : convt.geometry.Geometry
+    layout : convt.tiling.BoxLayout
+    level : str
+    double : bool
+        Whether sums are made in float64.
+    along_channels : bool
+        Lanes along output channels; otherwise along positions.
+    block : int
+        Output channels of a block.
+    """
+
+    cdef const convt_level *level
+    cdef int64_t[:, ::1] axes
+    cdef int64_t[::1] steps
+    cdef Py_ssize_t n_axes, run_axis, boxes, input_elements, tail
+    cdef Py_ssize_t group, in_channels, out_channels, block, blocks
+    cdef Py_ssize_t lanes, max_positions, x_step, places, inner_places
+    cdef bint along_channels, double
+    # Classes: taps and places of class i are [first[i], first[i + 1]) of the lists.
+    cdef Py_ssize_t n_classes
+    cdef int64_t[::1] first_tap, first_place, first_kernel
+    cdef Py_ssize_t[::1] tap_offset
+    cdef int64_t[::1] kernel_index  # [place][tap] of each class
+    cdef int64_t[::1] class_of_place, index_of_place
+    cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][class], in elements of one group
+    cdef Py_ssize_t group_weights, group_biases, kernel
+
+    def __init__(self, geometry, layout, str level, bint double, bint along_channels, Py_ssize_t block):
+        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
+        self.level = find_level(level)
+        self.double = double
+        self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
+        self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
+        self.along_channels = along_channels
+        self.axes = layout.axes
+        self.steps = np.array(layout.steps, dtype=np.int64)
+        self.n_axes = self.axes.shape[0]
+        self.run_axis = layout.run_axis
+        self.boxes = layout.boxes
+        self.input_elements = layout.input_elements
+        self.tail = layout.tail
+        self.group = geometry.group
+        self.in_channels = geometry.in_channels // geometry.group
+        self.out_channels = geometry.out_channels // geometry.group
+        self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
+        self.block = block
+        self.blocks = -(-self.out_channels // block)
+        if along_channels:
+            self.x_step = -(-self.in_channels // self.lanes) * self.lanes
+        else:
+            self.x_step = self.input_elements + SLACK * self.lanes
+        classes = layout.classes
+        self.n_classes = len(classes)
+        self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
+        self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
+        self.first_kernel = np.cumsum([0] + [len(c.shifts) * len(c.places) for c in classes], dtype=np.int64)
+        origin = layout.axes[1:, ORIGIN]
+        steps = np.array(layout.steps[1:])
+        offsets = [int(((np.array(shift) - origin) * steps).sum()) for c in classes for shift in c.shifts]
+        self.tap_offset = np.array(offsets, dtype=np.intp) * (self.x_step if along_channels else 1)
+        self.kernel_index = np.array([k for c in classes for row in c.kernel for k in row], dtype=np.int64)
+        self.places = sum(len(c.places) for c in classes)
+        self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
+        of_place = np.empty((2, self.places), dtype=np.int64)
+        for i, c in enumerate(classes):
+            of_place[0, list(c.places)] = i
+            of_place[1, list(c.places)] = np.arange(len(c.places))
+        self.class_of_place, self.index_of_place = of_place
+        weight_offset = np.empty((self.blocks, self.n_classes), dtype=np.int64)
+        bias_offset = np.empty((self.blocks, self.n_classes), dtype=np.int64)
+        for b in range(self.blocks):
+            for i in range(self.n_classes):
+                weight_offset[b, i] = offset_w
+                bias_offset[b, i] = offset_b
+                width = self.padded(self.columns(b, i))
+                offset_b += width
+                offset_w += width * (self.first_tap[i + 1] - self.first_tap[i]) * self.in_channels
+        self.weight_offset, self.bias_offset = weight_offset, bias_offset
+        self.group_weights, self.group_biases = offset_w, offset_b
+
+    @property
+    def packed_elements(self):
+        """Elements of the packed weights and of the packed bias."""
+        return self.group * self.group_weights, self.group * self.group_biases
+
+    @property
+    def weight_blocks(self):
+        """Blocks of output channels in a group."""
+        return self.blocks
+
+    @property
+    def workspace(self):
+        """Scratch bytes per thread."""
+        return (
+            (self.input_size() + self.sums_size()) * (sizeof(double) if self.double else sizeof(float))
+            + MAX_LANES * MAX_LANES * sizeof(double)
+            + self.inner_places * (sizeof(void *) + sizeof(Py_ssize_t))
+            + 4 * CACHE_LINE
+        )
+
+    cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:
+        return min(self.block, self.out_channels - block * self.block)
+
+    cdef Py_ssize_t columns(self, Py_ssize_t block, Py_ssize_t tap_class) noexcept nogil:
+        """Output channels times places: the columns of the class's matrix product."""
+        return self.block_width(block) * (self.first_place[tap_class + 1] - self.first_place[tap_class])
+
+    cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
+        """Columns of the next register tile when `left` are left, its padding included."""
+        cdef Py_ssize_t tiles = (left + MAX_ROWS - 1) // MAX_ROWS
+        if self.along_channels:
+            return 2 * self.lanes if left > self.lanes else self.lanes
+        return (left + tiles - 1) // tiles
+
+    cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
+        """Columns `n` with the padding of their tiles."""
+        return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels else n
+
+    cdef Py_ssize_t positions(self) noexcept nogil:
+        """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
+        cdef Py_ssize_t a, length = 1, runs = 1
+        for a in range(self.n_axes):
+            if a < self.run_axis:
+                runs *= self.axes[a, BOX]
+            else:
+                length += (self.axes[a, BOX] - 1) * self.steps[a]
+        return runs * length + (0 if self.along_channels else SLACK * self.lanes)
+
+    cdef Py_ssize_t input_size(self) noexcept nogil:
+        """Elements of a packed box of input."""
+        return (self.input_elements if self.along_channels else self.in_channels) * self.x_step
+
+    cdef Py_ssize_t sums_size(self) noexcept nogil:
+        """Elements of a block's sums; block 0 is as wide as any."""
+        cdef Py_ssize_t i, width = 0
+        for i in range(self.n_classes):
+            width += self.padded(self.columns(0, i))
+        return width * self.positions() + SLACK * self.lanes
+
+
+cdef inline void transpose(BoxTable table, const real_t **rows, real_t *out, Py_ssize_t out_step) noexcept nogil:
+    if real_t is float:
+        table.level.f32.transpose(rows, out, out_step)
+    else:
+        table.level.f64.transpose(rows, out, out_step)
+
+
+# ---------------------------------------------------------------------------------------------- weights
+
+cdef bint pack_block(
+    BoxTable table, const real_t *w, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias
+) noexcept nogil:
+    """One block of one group: per class and tile ``[tap][channel][column]``, columns padded with zeros.
+
+    `w` is the group's ``[channel][output channel][kernel]``, contiguous. Returns whether all weights are finite.
+    """
+    cdef Py_ssize_t width = table.block_width(block)
+    cdef Py_ssize_t i, t, c, j, done, tile, n, n_taps, n_places, column, m, place
+    cdef Py_ssize_t channel_step = table.out_channels * table.kernel
+    cdef const int64_t *kernel_index
+    cdef const real_t *source
+    cdef real_t *target
+    cdef Py_ssize_t offset[2 * MAX_LANES]
+    cdef bint finite = True
+    w += block * table.block * table.kernel
+    for i in range(table.n_classes):
+        target = weights + table.weight_offset[block, i]
+        n_taps = table.first_tap[i + 1] - table.first_tap[i]
+        n_places = table.first_place[i + 1] - table.first_place[i]
+        kernel_index = &table.kernel_index[0] + table.first_kernel[i] if n_taps else NULL
+        n = table.columns(block, i)
+        done = 0
+        while done < n:
+            tile = table.tile_width(n - done)
+            for t in range(n_taps):
+                for j in range(tile):
+                    column = min(done + j, n - 1)
+                    place = column // width if table.along_channels else column % n_places
+                    m = column % width if table.along_channels else column // n_places
+                    offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
+                source = w
+                for c in range(table.in_channels):
+                    for j in range(tile):
+                        target[j] = source[offset[j]]
+                    for j in range(max(0, n - done), tile):
+                        target[j] = 0
+                    source += channel_step
+                    target += tile
+                if real_t is float:
+                    finite &= table.level.f32.finite(target - table.in_channels * tile, table.in_channels * tile)
+                else:
+                    finite &= table.level.f64.finite(target - table.in_channels * tile, table.in_channels * tile)
+            for j in range(tile):
+                column = min(done + j, n - 1)
+                m = column % width if table.along_channels else column // n_places
+                bias[table.bias_offset[block, i] + done + j] = b[block * table.block + m]
+            done += tile
+    return finite
+
+
+cdef bint pack_all(
+    BoxTable table, const real_t[:, :, ::1] w, const real_t[::1] b, real_t[::1] weights, real_t[::1] bias, int n_threads
+) noexcept nogil:
+    cdef Py_ssize_t task, g, infinite = 0
+    for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=n_threads):
+        g = task // table.blocks
+        infinite += not pack_block(
+            table, &w[g * table.in_channels, 0, 0], &b[g * table.out_channels], task % table.blocks,
+            &weights[0] + g * table.group_weights, &bias[g * table.group_biases],
+        )
+    return infinite == 0
+
+
+def pack(BoxTable table not None, w, b, int n_threads):
+    """Weights and bias in the layout of `table`.
+
+    Parameters
+    ----------
+    table : BoxTable
+    w : ndarray
+        ``(C, M/group, prod(K))``, contiguous, in the type that sums are made in.
+    b : ndarray
+        ``(M,)``, likewise.
+    n_threads : int
+
+    Returns
+    -------
+    tuple of ndarray, or None
+        Packed weights and bias; None if a weight is Inf or NaN, which must not meet the zeros around the input.
+    """
+    n_weights, n_bias = table.packed_elements
+    weights, bias = np.empty(max(1, n_weights), w.dtype), np.empty(n_bias, w.dtype)
+    if table.double:
+        finite = pack_all[double](table, w, b, weights, bias, n_threads)
+    else:
+        finite = pack_all[float](table, w, b, weights, bias, n_threads)
+    return (weights, bias) if finite else None
+
+
+# ---------------------------------------------------------------------------------------------- input
+
+cdef void pack_line(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t n, real_t *target, real_t *square
+) noexcept nogil:
+    """`n` places of every channel from `x` on, position by position: target[place][channel]."""
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t c, p, i, j, count, lanes = table.lanes
+    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef const real_t *rows[MAX_LANES]
+    cdef const char *source
+    for c from 0 <= c < table.in_channels by lanes:
+        for p from 0 <= p < n by lanes:
+            count = min(lanes, n - p)
+            for i in range(lanes):
+                # Channels beyond the last one repeat it; nothing reads them.
+                source = x + min(c + i, table.in_channels - 1) * channel_step + p * step
+                if direct and count == lanes:
+                    rows[i] = <const real_t *> source
+                else:
+                    read(operands.dtype, source, step, count, square + i * lanes)
+                    rows[i] = square + i * lanes
+            if count == lanes:
+                transpose(table, rows, target + p * table.x_step + c, table.x_step)
+            else:
+                for i in range(count):
+                    for j in range(lanes):
+                        target[(p + i) * table.x_step + c + j] = rows[j][i]
+
+
+cdef void pack_input(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
+) noexcept nogil:
+    """The box's input, zeros around it."""
+    cdef Py_ssize_t last = table.n_axes - 1
+    cdef Py_ssize_t rows = 1, row, rest, a, c, place, width
+    cdef int64_t i, end, begin, first = box.begin[last] + table.axes[last, ORIGIN]
+    cdef const char *x
+    cdef bint inside
+    cdef real_t *line
+    for a in range(last):
+        rows *= table.axes[a, PITCH]
+    width = table.axes[last, PITCH]
+    begin = min(max(0, -first), width)
+    end = min(table.axes[last, INPUT], box.begin[last] + box.size[last] + table.axes[last, REACH]) - first
+    end = max(begin, min(end, width))
+    for row in range(rows):
+        rest = row
+        inside = True
+        x = operands.x + group * table.in_channels * operands.x_strides[1]
+        for a in range(last - 1, -1, -1):
+            i = box.begin[a] + table.axes[a, ORIGIN] + rest % table.axes[a, PITCH]
+            rest //= table.axes[a, PITCH]
+            if i < 0 or i >= min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]):
+                inside = False
+            x += i * operands.x_strides[a + 1 if a else 0]
+        x += (first + begin) * operands.x_strides[last + 1]
+        if table.along_channels:
+            line = target + row * width * table.x_step
+            if not inside:
+                memset(line, 0, width * table.x_step * sizeof(real_t))
+                continue
+            memset(line, 0, begin * table.x_step * sizeof(real_t))
+            pack_line(table, operands, x, end - begin, line + begin * table.x_step, square)
+            memset(line + end * table.x_step, 0, (width - end) * table.x_step * sizeof(real_t))
+        else:
+            for c in range(table.in_channels):
+                line = target + c * table.x_step + row * width
+                if not inside:
+                    memset(line, 0, width * sizeof(real_t))
+                    continue
+                memset(line, 0, begin * sizeof(real_t))
+                read(
+                    operands.dtype, x + c * operands.x_strides[1], operands.x_strides[last + 1],
+                    end - begin, line + begin,
+                )
+                memset(line + end, 0, (width - end) * sizeof(real_t))
+    place = rows * width
+    if table.along_channels:
+        memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
+    else:
+        for c in range(table.in_channels):
+            memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
+
+
+# ---------------------------------------------------------------------------------------------- products
+
+cdef void multiply(
+    BoxTable table,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *input,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *sums,
+) noexcept nogil:
+    """Every sum of one block of channels: per class, [position][column] or [column][position]."""
+    cdef Py_ssize_t i, a, run, rest, n_taps, n, done, tile, t, tiles, p, p_end, base, step
+    cdef Py_ssize_t runs = 1, length = 1, positions = table.positions()
+    cdef const Py_ssize_t *offsets
+    cdef const real_t *w
+    cdef const real_t *added
+    for a in range(table.n_axes):
+        if a < table.run_axis:
+            runs *= box.size[a]
+        else:
+            length += (box.size[a] - 1) * table.steps[a]
+    tiles = (length + table.max_positions - 1) // table.max_positions
+    for i in range(table.n_classes):
+        n_taps = table.first_tap[i + 1] - table.first_tap[i]
+        offsets = &table.tap_offset[0] + table.first_tap[i] if n_taps else NULL
+        w = weights + table.weight_offset[block, i]
+        n = table.columns(block, i)
+        step = table.padded(n)
+        done = 0
+        while done < n:
+            tile = table.tile_width(n - done)
+            added = bias + table.bias_offset[block, i] + done
+            for run in range(runs):
+                base = 0
+                rest = run
+                for a in range(table.run_axis - 1, -1, -1):
+                    base += rest % box.size[a] * table.steps[a]
+                    rest //= box.size[a]
+                if table.along_channels:
+                    for t in range(tiles):
+                        p = t * length // tiles
+                        p_end = (t + 1) * length // tiles
+                        if real_t is float:
+                            table.level.f32.channels(
+                                p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
+                                input + (base + p) * table.x_step, table.x_step, w, added,
+                                sums + (run * length + p) * step + done, step,
+                            )
+                        else:
+                            table.level.f64.channels(
+                                p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
+                                input + (base + p) * table.x_step, table.x_step, w, added,
+                                sums + (run * length + p) * step + done, step,
+                            )
+                elif real_t is float:
+                    table.level.f32.positions(
+                        tile, length, n_taps, offsets, table.in_channels, input + base, table.x_step, w, added,
+                        sums + done * positions + run * length, positions,
+                    )
+                else:
+                    table.level.f64.positions(
+                        tile, length, n_taps, offsets, table.in_channels, input + base, table.x_step, w, added,
+                        sums + done * positions + run * length, positions,
+                    )
+            w += n_taps * table.in_channels * tile
+            done += tile
+        sums += step * positions
+
+
+# ---------------------------------------------------------------------------------------------- output
+
+cdef void store_channels(
+    BoxTable table,
+    const Operands *operands,
+    Py_ssize_t channels,
+    const real_t **columns_of_place,
+    const Py_ssize_t *step_of_place,
+    int64_t cell,
+    int64_t begin,
+    int64_t end,
+    char *y,
+    real_t *square,
+) noexcept nogil:
+    """Outputs [begin, end) of a row whose first cell is `cell`, `channels` of them, sums lying along channels."""
+    cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
+    cdef Py_ssize_t lanes = table.lanes, m, i, count
+    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef int64_t o, j, e
+    cdef const real_t *rows[MAX_LANES]
+    o = begin
+    while o < end:
+        if end - o < lanes and end - begin >= lanes:
+            o = end - lanes  # once more over the last few, in the same cache line
+        count = min(lanes, end - o)
+        for m from 0 <= m < channels by lanes:
+            j = o // table.inner_places
+            e = o - j * table.inner_places
+            j -= cell
+            for i in range(lanes):
+                rows[i] = columns_of_place[e] + j * step_of_place[e] + m
+                if i < count - 1:
+                    e += 1
+                    if e == table.inner_places:
+                        e = 0
+                        j += 1
+            if direct and count == lanes and m + lanes <= channels:
+                transpose(
+                    table, rows, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t)
+                )
+            else:
+                transpose(table, rows, square, lanes)
+                for i in range(min(lanes, channels - m)):
+                    write(operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + o * step, step)
+        o += count
+
+
+cdef void store(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
+    const real_t *sums, real_t *square, const real_t **columns_of_place, Py_ssize_t *step_of_place,
+) noexcept nogil:
+    """Write every output of one block of channels, the first of which is `channel` of y."""
+    cdef Py_ssize_t last = table.n_axes - 1
+    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, outer_places, a, e, i, index, position, run, radix
+    cdef Py_ssize_t length = 1, positions = table.positions(), m, column
+    cdef Py_ssize_t width = table.block_width(block)
+    cdef int64_t o, end, begin, first
+    cdef int64_t idx[MAX_AXES]
+    cdef char *y
+    cdef bint inside
+    cdef const real_t *of_class
+    outer_places = table.places // table.inner_places
+    for a in range(last):
+        rows *= box.size[a]
+    for a in range(table.run_axis, table.n_axes):
+        length += (box.size[a] - 1) * table.steps[a]
+    begin = box.begin[last] * table.inner_places
+    end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * table.inner_places)
+    for row in range(rows):
+        rest = row
+        run = position = 0
+        radix = 1
+        for a in range(last - 1, -1, -1):
+            idx[a] = rest % box.size[a]
+            rest //= box.size[a]
+            if a < table.run_axis:
+                run += idx[a] * radix
+                radix *= box.size[a]
+            else:
+                position += idx[a] * table.steps[a]
+        if table.run_axis == table.n_axes:
+            run = row
+        position += run * length
+        for outer in range(outer_places):
+            inside = True
+            y = operands.y + channel * operands.y_strides[1]
+            place_rest = outer
+            for a in range(last - 1, -1, -1):
+                o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place_rest % table.axes[a, STRIDE]
+                place_rest //= table.axes[a, STRIDE]
+                if o >= table.axes[a, OUTPUT]:
+                    inside = False
+                y += o * operands.y_strides[a + 1 if a else 0]
+            if not inside:
+                continue
+            of_class = sums
+            i = 0
+            for e in range(table.inner_places):
+                index = outer * table.inner_places + e
+                # Sums lie class after class.
+                of_class = class_sums(table, block, table.class_of_place[index], sums, positions)
+                column = table.index_of_place[index]
+                if table.along_channels:
+                    step_of_place[e] = table.padded(table.columns(block, table.class_of_place[index]))
+                    columns_of_place[e] = of_class + position * step_of_place[e] + column * width
+                else:
+                    i = table.class_of_place[index]
+                    i = table.first_place[i + 1] - table.first_place[i]
+                    first = begin + e
+                    if first < end:
+                        for m in range(width):
+                            write(
+                                operands.dtype, of_class + (m * i + column) * positions + position,
+                                (end - first + table.inner_places - 1) // table.inner_places,
+                                y + m * operands.y_strides[1] + first * operands.y_strides[last + 1],
+                                table.inner_places * operands.y_strides[last + 1],
+                            )
+            if table.along_channels:
+                store_channels(
+                    table, operands, width, columns_of_place, step_of_place, box.begin[last], begin, end, y, square
+                )
+
+
+cdef inline const real_t *class_sums(
+    BoxTable table, Py_ssize_t block, Py_ssize_t tap_class, const real_t *sums, Py_ssize_t positions
+) noexcept nogil:
+    """Where the sums of a class begin."""
+    cdef Py_ssize_t i
+    for i in range(tap_class):
+        sums += table.padded(table.columns(block, i)) * positions
+    return sums
+
+
+# ---------------------------------------------------------------------------------------------- tasks
+
+cdef void run_task(
+    BoxTable table,
+    const Operands *operands,
+    const real_t *weights,
+    const real_t *bias,
+    Py_ssize_t splits,
+    Py_ssize_t task,
+    char *scratch,
+) noexcept nogil:
+    """One box of one group, and one part of the group's blocks of channels; parts are the fastest index."""
+    cdef Py_ssize_t part = task % splits
+    cdef Py_ssize_t rest = task // splits % table.boxes
+    cdef Py_ssize_t group = task // splits // table.boxes
+    cdef Py_ssize_t a, block, pieces
+    cdef Box box
+    cdef real_t *input = <real_t *> scratch
+    cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
+    cdef real_t *square = sums + aligned(table.sums_size(), sizeof(real_t))
+    cdef const real_t **columns_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
+    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (columns_of_place + table.inner_places)
+    for a in range(table.n_axes - 1, -1, -1):
+        pieces = (table.axes[a, CELLS] + table.axes[a, BOX] - 1) // table.axes[a, BOX]
+        box.begin[a] = rest % pieces * table.axes[a, BOX]
+        box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
+        rest //= pieces
+    pack_input(table, operands, &box, group, input, square)
+    for block in range(part * table.blocks // splits, (part + 1) * table.blocks // splits):
+        multiply(
+            table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases, sums
+        )
+        store(
+            table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,
+            columns_of_place, step_of_place,
+        )
+
+
+cdef inline Py_ssize_t aligned(Py_ssize_t elements, Py_ssize_t item) noexcept nogil:
+    return (elements * item + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE // item
+
+
+cdef void run_tasks(
+    BoxTable table,
+    const Operands *operands,
+    const real_t[::1] weights,
+    const real_t[::1] bias,
+    Py_ssize_t splits,
+    Py_ssize_t tasks,
+    char *scratch,
+    Py_ssize_t scratch_step,
+    int n_threads,
+) noexcept nogil:
+    cdef Py_ssize_t task
+    for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
+        run_task(table, operands, &weights[0], &bias[0], splits, task, scratch + threadid() * scratch_step)
+
+
+def run(
+    cnp.ndarray x not None,
+    cnp.ndarray y not None,
+    weights,
+    bias,
+    BoxTable table not None,
+    str dtype not None,
+    Py_ssize_t splits,
+    int n_threads,
+):
+    """Compute y, every element of it.
+
+    Parameters
+    ----------
+    x, y : ndarray
+        ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing, has elements.
+    weights, bias : ndarray
+        As `pack` makes them for `table`.
+    table : BoxTable
+    dtype : {"float16", "bfloat16", "float32", "float64"}
+        What the bytes of `x` and `y` are.
+    splits : int
+        Parts that a group's blocks of channels are dealt out in.
+    n_threads : int
+    """
+    cdef Operands operands
+    cdef Py_ssize_t tasks = table.group * table.boxes * splits
+    cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
+    # Allocated here, so that a MemoryError comes before anything is written.
+    cdef cnp.ndarray scratch = np.empty(n_threads * step + CACHE_LINE, dtype=np.int8)
+    cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
+    aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
+    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
+    operands.x = cnp.PyArray_BYTES(x)
+    operands.y = cnp.PyArray_BYTES(y)
+    operands.x_strides = cnp.PyArray_STRIDES(x)
+    operands.y_strides = cnp.PyArray_STRIDES(y)
+    if table.double:
+        run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
+    else:
+        run_tasks[float](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)

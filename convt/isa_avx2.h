@@ -1,0 +1,55 @@
+/* AVX2 and FMA: 16 registers of 32 bytes. */
+
+#define CONVT_AVX2
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+
+/* 12 sums, two vectors of weights, one broadcast: 15 of 16 registers. */
+#define POSITIONS 6
+#define ACCUMULATORS 12
+
+#define REAL float
+#define LANES 8
+#define NAME(kernel) convt_avx2_f32_##kernel
+#define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#include "micro.h"
+enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
+#undef REAL
+#undef LANES
+#undef NAME
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
+
+#define REAL double
+#define LANES 4
+#define NAME(kernel) convt_avx2_f64_##kernel
+#define INTERLEAVE_LOW 0, 4, 1, 5
+#define INTERLEAVE_HIGH 2, 6, 3, 7
+#include "micro.h"
+enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = POSITIONS };
+#undef REAL
+#undef LANES
+#undef NAME
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
+
+#undef POSITIONS
+#undef ACCUMULATORS
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+static int convt_avx2_runs_here(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}

@@ -1,0 +1,40 @@
+/* NEON of AArch64, part of its baseline: 32 registers of 16 bytes. */
+
+#define CONVT_NEON
+
+#define POSITIONS 12
+#define ACCUMULATORS 24
+
+#define REAL float
+#define LANES 4
+#define NAME(kernel) convt_neon_f32_##kernel
+#define INTERLEAVE_LOW 0, 4, 1, 5
+#define INTERLEAVE_HIGH 2, 6, 3, 7
+#include "micro.h"
+enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = POSITIONS };
+#undef REAL
+#undef LANES
+#undef NAME
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
+
+#define REAL double
+#define LANES 2
+#define NAME(kernel) convt_neon_f64_##kernel
+#define INTERLEAVE_LOW 0, 2
+#define INTERLEAVE_HIGH 1, 3
+#include "micro.h"
+enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = POSITIONS };
+#undef REAL
+#undef LANES
+#undef NAME
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
+
+#undef POSITIONS
+#undef ACCUMULATORS
+
+static int convt_neon_runs_here(void)
+{
+    return 1;
+}

@@ -1,0 +1,59 @@
+/* The micro-kernels that this processor can run, behind one contract. See micro.h for what each computes. */
+#ifndef CONVT_KERNELS_H
+#define CONVT_KERNELS_H
+
+#include <stddef.h>
+
+#define CONVT_KERNELS(REAL)                                                                                            \
+    struct {                                                                                                           \
+        int lanes;         /* elements of a vector */                                                                  \
+        int max_positions; /* of a tile of `channels` */                                                               \
+        void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
+                         const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias, REAL *out,                  \
+                         ptrdiff_t out_step);                                                                          \
+        void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
+                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
+                          REAL *out, ptrdiff_t out_step);                                                              \
+        void (*transpose)(const REAL *const *rows, REAL *out, ptrdiff_t out_step);                                     \
+        int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
+    }
+
+typedef CONVT_KERNELS(float) convt_kernels_f32;
+typedef CONVT_KERNELS(double) convt_kernels_f64;
+
+typedef struct {
+    const char *name;
+    int (*runs_here)(void);
+    convt_kernels_f32 f32;
+    convt_kernels_f64 f64;
+} convt_level;
+
+#define CONVT_INSTANCE(prefix)                                                                                         \
+    {prefix##lanes, prefix##max_positions, prefix##channels, prefix##positions, prefix##transpose, prefix##finite}
+#define CONVT_LEVEL(isa)                                                                                               \
+    {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_)}
+
+/* __builtin_shufflevector came with gcc 12. */
+#if defined(__clang__) || __GNUC__ >= 12
+#if defined(__x86_64__)
+#include "isa_avx2.h"
+#include "isa_avx512.h"
+#elif defined(__aarch64__)
+#include "isa_neon.h"
+#endif
+#endif
+
+/* From the least to the most capable; the generic level, which needs none, is not in it. */
+static const convt_level convt_levels[] = {
+#ifdef CONVT_AVX2
+    CONVT_LEVEL(avx2),
+#endif
+#ifdef CONVT_AVX512
+    CONVT_LEVEL(avx512),
+#endif
+#ifdef CONVT_NEON
+    CONVT_LEVEL(neon),
+#endif
+    {0}};
+
+#endif
