@@ -17,6 +17,7 @@ cimport cython
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
@@ -24,6 +25,7 @@ from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
 import numpy as np
 
 from convt.geometry import DTYPES
+from convt.tiling import TapClass
 
 cnp.import_array()
 
@@ -39,7 +41,9 @@ cdef extern from "kernels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose)(const float **, float *, Py_ssize_t) noexcept nogil
+        void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
@@ -52,7 +56,9 @@ cdef extern from "kernels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose)(const double **, double *, Py_ssize_t) noexcept nogil
+        void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
     ctypedef struct convt_level:
         const char *name
@@ -70,6 +76,7 @@ cdef enum:
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
     SLACK = 8  # vectors that `positions` may read and write past a run
+    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CACHE_LINE = 64
 
 cdef enum:
@@ -120,6 +127,31 @@ cdef const convt_level *find_level(str level) except NULL:
 
 
 @cython.final
+cdef class ClassList:
+    """Tap classes in flat arrays; those of class i lie at [first[i], first[i + 1])."""
+
+    cdef Py_ssize_t n
+    cdef int64_t[::1] first_tap, first_place, first_kernel
+    cdef int64_t[::1] kernel_index  # [place][tap]
+    cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
+
+    def __init__(self, classes, origin, steps, Py_ssize_t scale):
+        self.n = len(classes)
+        self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
+        self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
+        self.first_kernel = np.cumsum([0] + [len(c.shifts) * len(c.places) for c in classes], dtype=np.int64)
+        self.kernel_index = np.array([k for c in classes for row in c.kernel for k in row] or [0], dtype=np.int64)
+        shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
+        self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
+
+    cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil:
+        return self.first_tap[i + 1] - self.first_tap[i]
+
+    cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil:
+        return self.first_place[i + 1] - self.first_place[i]
+
+
+@cython.final
 cdef class BoxTable:
     """A box layout as the loops read it, with the channels of a group cut into blocks.
 
@@ -132,6 +164,9 @@ cdef class BoxTable:
         Whether sums are made in float64.
     along_channels : bool
         Lanes along output channels; otherwise along positions.
+    columns_first : bool
+        With lanes along positions: multiply every input position by every kernel position first, then add up the
+        products of each place. For few output channels, whose classes would be short of rows.
     block : int
         Output channels of a block.
     """
@@ -139,20 +174,17 @@ cdef class BoxTable:
     cdef const convt_level *level
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps
-    cdef Py_ssize_t n_axes, run_axis, boxes, input_elements, tail
+    cdef Py_ssize_t n_axes, run_axis, boxes, input_elements
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, places, inner_places
-    cdef bint along_channels, double
-    # Classes: taps and places of class i are [first[i], first[i + 1]) of the lists.
-    cdef Py_ssize_t n_classes
-    cdef int64_t[::1] first_tap, first_place, first_kernel
-    cdef Py_ssize_t[::1] tap_offset
-    cdef int64_t[::1] kernel_index  # [place][tap] of each class
+    cdef bint along_channels, double, columns_first
     cdef int64_t[::1] class_of_place, index_of_place
-    cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][class], in elements of one group
+    cdef ClassList classes
+    cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
+    cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
     cdef Py_ssize_t group_weights, group_biases, kernel
 
-    def __init__(self, geometry, layout, str level, bint double, bint along_channels, Py_ssize_t block):
+    def __init__(self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
         self.double = double
@@ -165,27 +197,26 @@ cdef class BoxTable:
         self.run_axis = layout.run_axis
         self.boxes = layout.boxes
         self.input_elements = layout.input_elements
-        self.tail = layout.tail
         self.group = geometry.group
         self.in_channels = geometry.in_channels // geometry.group
         self.out_channels = geometry.out_channels // geometry.group
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
-        self.blocks = -(-self.out_channels // block)
+        self.blocks = (self.out_channels + block - 1) // block
         if along_channels:
-            self.x_step = -(-self.in_channels // self.lanes) * self.lanes
+            self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
         else:
-            self.x_step = self.input_elements + SLACK * self.lanes
+            # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
+            self.x_step = ((self.input_elements + SLACK * self.lanes) // self.lanes | 1) * self.lanes
+        self.columns_first = columns_first
         classes = layout.classes
-        self.n_classes = len(classes)
-        self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
-        self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
-        self.first_kernel = np.cumsum([0] + [len(c.shifts) * len(c.places) for c in classes], dtype=np.int64)
-        origin = layout.axes[1:, ORIGIN]
-        steps = np.array(layout.steps[1:])
-        offsets = [int(((np.array(shift) - origin) * steps).sum()) for c in classes for shift in c.shifts]
-        self.tap_offset = np.array(offsets, dtype=np.intp) * (self.x_step if along_channels else 1)
-        self.kernel_index = np.array([k for c in classes for row in c.kernel for k in row], dtype=np.int64)
+        origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
+        scale = self.x_step if along_channels else 1
+        self.classes = ClassList(classes, origin, steps, scale)
+        self.products = self.classes
+        if columns_first:
+            every = TapClass(tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel)))
+            self.products = ClassList([every], origin, steps, scale)
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
         of_place = np.empty((2, self.places), dtype=np.int64)
@@ -193,15 +224,15 @@ cdef class BoxTable:
             of_place[0, list(c.places)] = i
             of_place[1, list(c.places)] = np.arange(len(c.places))
         self.class_of_place, self.index_of_place = of_place
-        weight_offset = np.empty((self.blocks, self.n_classes), dtype=np.int64)
-        bias_offset = np.empty((self.blocks, self.n_classes), dtype=np.int64)
+        weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
+        bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         for b in range(self.blocks):
-            for i in range(self.n_classes):
+            for i in range(self.products.n):
                 weight_offset[b, i] = offset_w
                 bias_offset[b, i] = offset_b
-                width = self.padded(self.columns(b, i))
-                offset_b += width
-                offset_w += width * (self.first_tap[i + 1] - self.first_tap[i]) * self.in_channels
+                width = self.padded(self.columns(self.products, b, i))
+                offset_b += width + (self.block_width(b) if columns_first else 0)
+                offset_w += width * self.products.taps(i) * self.in_channels
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
 
@@ -219,18 +250,18 @@ cdef class BoxTable:
     def workspace(self):
         """Scratch bytes per thread."""
         return (
-            (self.input_size() + self.sums_size()) * (sizeof(double) if self.double else sizeof(float))
+            (self.input_size() + self.sums_size() + self.products_size()) * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
-            + self.inner_places * (sizeof(void *) + sizeof(Py_ssize_t))
-            + 4 * CACHE_LINE
+            + max(self.inner_places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
+            + 5 * CACHE_LINE
         )
 
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:
         return min(self.block, self.out_channels - block * self.block)
 
-    cdef Py_ssize_t columns(self, Py_ssize_t block, Py_ssize_t tap_class) noexcept nogil:
-        """Output channels times places: the columns of the class's matrix product."""
-        return self.block_width(block) * (self.first_place[tap_class + 1] - self.first_place[tap_class])
+    cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil:
+        """Output channels times places of class i: the columns of its matrix product."""
+        return self.block_width(block) * classes.places(i)
 
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
@@ -260,22 +291,87 @@ cdef class BoxTable:
     cdef Py_ssize_t sums_size(self) noexcept nogil:
         """Elements of a block's sums; block 0 is as wide as any."""
         cdef Py_ssize_t i, width = 0
-        for i in range(self.n_classes):
-            width += self.padded(self.columns(0, i))
+        for i in range(self.classes.n):
+            width += self.padded(self.columns(self.classes, 0, i))
         return width * self.positions() + SLACK * self.lanes
 
+    cdef Py_ssize_t products_size(self) noexcept nogil:
+        """Elements of a block's products at every place of the packed input, where these are made first."""
+        return self.columns(self.products, 0, 0) * self.x_step + SLACK * self.lanes if self.columns_first else 0
 
-cdef inline void transpose(BoxTable table, const real_t **rows, real_t *out, Py_ssize_t out_step) noexcept nogil:
+
+cdef inline void transpose(
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step
+) noexcept nogil:
     if real_t is float:
-        table.level.f32.transpose(rows, out, out_step)
+        table.level.f32.transpose(rows, offset, out, out_step)
     else:
-        table.level.f64.transpose(rows, out, out_step)
+        table.level.f64.transpose(rows, offset, out, out_step)
 
 
 # ---------------------------------------------------------------------------------------------- weights
 
+cdef bint pack_whole_vectors(
+    BoxTable table, const real_t *w, const real_t *w_end, Py_ssize_t block, real_t *weights
+) noexcept nogil:
+    """`pack_block`'s weights where every vector of columns is one place of consecutive channels: by transposition.
+
+    Returns whether that could be done; False leaves the weights to be packed one by one.
+    """
+    cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel_step
+    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their steps
+    cdef Py_ssize_t *step_of
+    cdef const real_t *source
+    cdef const real_t *rows[MAX_LANES]
+    cdef real_t square[MAX_LANES * MAX_LANES]
+    cdef real_t copies[MAX_LANES * MAX_LANES]
+    if not table.along_channels or width % lanes:
+        return False
+    place_of = <Py_ssize_t *> malloc(2 * table.kernel * vectors * sizeof(Py_ssize_t))
+    if place_of == NULL:
+        return False
+    step_of = place_of + table.kernel * vectors
+    for i in range(table.kernel * vectors):
+        place_of[i] = -1  # a kernel position that reaches no input
+    for i in range(table.products.n):
+        n_taps = table.products.taps(i)
+        n = table.columns(table.products, block, i)
+        for place in range(table.products.places(i)):
+            for v in range(vectors):
+                column = place * width + v * lanes
+                done = column // (2 * lanes) * 2 * lanes
+                tile = table.tile_width(n - done)
+                for t in range(n_taps):
+                    k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
+                    step_of[k * vectors + v] = tile
+                    place_of[k * vectors + v] = (
+                        table.weight_offset[block, i] + done * n_taps * table.in_channels
+                        + t * table.in_channels * tile + column - done
+                    )
+    channel_step = table.out_channels * table.kernel
+    for c in range(table.in_channels):
+        for v in range(vectors):
+            source = w + c * channel_step + v * lanes * table.kernel
+            for k from 0 <= k < table.kernel by lanes:
+                count = min(lanes, table.kernel - k)
+                for i in range(lanes):
+                    rows[i] = source + i * table.kernel + k
+                    if rows[i] + lanes > w_end:  # reading a whole vector would leave the array
+                        memcpy(copies + i * lanes, rows[i], count * sizeof(real_t))
+                        rows[i] = copies + i * lanes
+                transpose(table, rows, 0, square, lanes)
+                for i in range(count):
+                    t = (k + i) * vectors + v
+                    if place_of[t] >= 0:
+                        memcpy(weights + place_of[t] + c * step_of[t], square + i * lanes, lanes * sizeof(real_t))
+    free(place_of)
+    return True
+
+
 cdef bint pack_block(
-    BoxTable table, const real_t *w, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias
+    BoxTable table, const real_t *w, const real_t *w_end, const real_t *b, Py_ssize_t block, real_t *weights,
+    real_t *bias,
 ) noexcept nogil:
     """One block of one group: per class and tile ``[tap][channel][column]``, columns padded with zeros.
 
@@ -288,14 +384,15 @@ cdef bint pack_block(
     cdef const real_t *source
     cdef real_t *target
     cdef Py_ssize_t offset[2 * MAX_LANES]
-    cdef bint finite = True
+    cdef bint finite = True, packed
     w += block * table.block * table.kernel
-    for i in range(table.n_classes):
+    packed = pack_whole_vectors(table, w, w_end, block, weights)
+    for i in range(table.products.n):
         target = weights + table.weight_offset[block, i]
-        n_taps = table.first_tap[i + 1] - table.first_tap[i]
-        n_places = table.first_place[i + 1] - table.first_place[i]
-        kernel_index = &table.kernel_index[0] + table.first_kernel[i] if n_taps else NULL
-        n = table.columns(block, i)
+        n_taps = table.products.taps(i)
+        n_places = table.products.places(i)
+        kernel_index = &table.products.kernel_index[0] + table.products.first_kernel[i]
+        n = table.columns(table.products, block, i)
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
@@ -306,13 +403,15 @@ cdef bint pack_block(
                     m = column % width if table.along_channels else column // n_places
                     offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                 source = w
-                for c in range(table.in_channels):
+                for c in range(0 if packed else table.in_channels):
                     for j in range(tile):
                         target[j] = source[offset[j]]
                     for j in range(max(0, n - done), tile):
                         target[j] = 0
                     source += channel_step
                     target += tile
+                if packed:
+                    target += table.in_channels * tile
                 if real_t is float:
                     finite &= table.level.f32.finite(target - table.in_channels * tile, table.in_channels * tile)
                 else:
@@ -320,8 +419,12 @@ cdef bint pack_block(
             for j in range(tile):
                 column = min(done + j, n - 1)
                 m = column % width if table.along_channels else column // n_places
-                bias[table.bias_offset[block, i] + done + j] = b[block * table.block + m]
+                # The products of columns_first have no bias; it is added with them, from behind these zeros.
+                bias[table.bias_offset[block, i] + done + j] = 0 if table.columns_first else b[block * table.block + m]
             done += tile
+        if table.columns_first:
+            for m in range(width):
+                bias[table.bias_offset[block, i] + n + m] = b[block * table.block + m]
     return finite
 
 
@@ -332,7 +435,8 @@ cdef bint pack_all(
     for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=n_threads):
         g = task // table.blocks
         infinite += not pack_block(
-            table, &w[g * table.in_channels, 0, 0], &b[g * table.out_channels], task % table.blocks,
+            table, &w[0, 0, 0] + g * table.in_channels * table.out_channels * table.kernel,
+            &w[0, 0, 0] + w.shape[0] * w.shape[1] * w.shape[2], &b[g * table.out_channels], task % table.blocks,
             &weights[0] + g * table.group_weights, &bias[g * table.group_biases],
         )
     return infinite == 0
@@ -387,7 +491,7 @@ cdef void pack_line(
                     read(operands.dtype, source, step, count, square + i * lanes)
                     rows[i] = square + i * lanes
             if count == lanes:
-                transpose(table, rows, target + p * table.x_step + c, table.x_step)
+                transpose(table, rows, 0, target + p * table.x_step + c, table.x_step)
             else:
                 for i in range(count):
                     for j in range(lanes):
@@ -436,10 +540,13 @@ cdef void pack_input(
                     memset(line, 0, width * sizeof(real_t))
                     continue
                 memset(line, 0, begin * sizeof(real_t))
-                read(
-                    operands.dtype, x + c * operands.x_strides[1], operands.x_strides[last + 1],
-                    end - begin, line + begin,
-                )
+                if operands.plain and operands.x_strides[last + 1] == sizeof(real_t):
+                    memcpy(line + begin, x + c * operands.x_strides[1], (end - begin) * sizeof(real_t))
+                else:
+                    read(
+                        operands.dtype, x + c * operands.x_strides[1], operands.x_strides[last + 1],
+                        end - begin, line + begin,
+                    )
                 memset(line + end, 0, (width - end) * sizeof(real_t))
     place = rows * width
     if table.along_channels:
@@ -451,7 +558,28 @@ cdef void pack_input(
 
 # ---------------------------------------------------------------------------------------------- products
 
-cdef void multiply(
+cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:
+    """The runs of a box; `length` becomes the positions of each."""
+    cdef Py_ssize_t a, runs = 1
+    length[0] = 1
+    for a in range(table.n_axes):
+        if a < table.run_axis:
+            runs *= box.size[a]
+        else:
+            length[0] += (box.size[a] - 1) * table.steps[a]
+    return runs
+
+
+cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run) noexcept nogil:
+    """The first place of a run in the packed input."""
+    cdef Py_ssize_t a, base = 0
+    for a in range(table.run_axis - 1, -1, -1):
+        base += run % box.size[a] * table.steps[a]
+        run //= box.size[a]
+    return base
+
+
+cdef void multiply_along_channels(
     BoxTable table,
     const Box *box,
     Py_ssize_t block,
@@ -460,63 +588,153 @@ cdef void multiply(
     const real_t *bias,
     real_t *sums,
 ) noexcept nogil:
-    """Every sum of one block of channels: per class, [position][column] or [column][position]."""
-    cdef Py_ssize_t i, a, run, rest, n_taps, n, done, tile, t, tiles, p, p_end, base, step
-    cdef Py_ssize_t runs = 1, length = 1, positions = table.positions()
+    """Every sum of one block of channels: class after class, [position][column]."""
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, tiles, p, p_end, base, step, runs, length
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
-    for a in range(table.n_axes):
-        if a < table.run_axis:
-            runs *= box.size[a]
-        else:
-            length += (box.size[a] - 1) * table.steps[a]
+    runs = count_runs(table, box, &length)
     tiles = (length + table.max_positions - 1) // table.max_positions
-    for i in range(table.n_classes):
-        n_taps = table.first_tap[i + 1] - table.first_tap[i]
-        offsets = &table.tap_offset[0] + table.first_tap[i] if n_taps else NULL
+    for i in range(table.classes.n):
+        n_taps = table.classes.taps(i)
+        offsets = &table.classes.tap_offset[0] + table.classes.first_tap[i]
         w = weights + table.weight_offset[block, i]
-        n = table.columns(block, i)
+        n = table.columns(table.classes, block, i)
         step = table.padded(n)
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
             added = bias + table.bias_offset[block, i] + done
+            # A tile's weights stay in the second-level cache while all positions pass.
             for run in range(runs):
-                base = 0
-                rest = run
-                for a in range(table.run_axis - 1, -1, -1):
-                    base += rest % box.size[a] * table.steps[a]
-                    rest //= box.size[a]
-                if table.along_channels:
-                    for t in range(tiles):
-                        p = t * length // tiles
-                        p_end = (t + 1) * length // tiles
-                        if real_t is float:
-                            table.level.f32.channels(
-                                p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                                input + (base + p) * table.x_step, table.x_step, w, added,
-                                sums + (run * length + p) * step + done, step,
-                            )
-                        else:
-                            table.level.f64.channels(
-                                p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                                input + (base + p) * table.x_step, table.x_step, w, added,
-                                sums + (run * length + p) * step + done, step,
-                            )
-                elif real_t is float:
+                base = run_begin(table, box, run)
+                for t in range(tiles):
+                    p = t * length // tiles
+                    p_end = (t + 1) * length // tiles
+                    if real_t is float:
+                        table.level.f32.channels(
+                            p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
+                            input + (base + p) * table.x_step, table.x_step, w, added,
+                            sums + (run * length + p) * step + done, step,
+                        )
+                    else:
+                        table.level.f64.channels(
+                            p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
+                            input + (base + p) * table.x_step, table.x_step, w, added,
+                            sums + (run * length + p) * step + done, step,
+                        )
+            w += n_taps * table.in_channels * tile
+            done += tile
+        sums += step * table.positions()
+
+
+cdef void multiply_along_positions(
+    BoxTable table,
+    ClassList classes,
+    Py_ssize_t block,
+    const real_t *input,
+    Py_ssize_t length,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *out,
+    Py_ssize_t out_step,
+) noexcept nogil:
+    """`length` sums of every class, place and channel of a block: class after class, [column][position].
+
+    A chunk of positions of every input channel is read from memory once and then, from the caches, for every tile.
+    """
+    cdef Py_ssize_t i, n, n_taps, done, tile, chunk, column
+    cdef const Py_ssize_t *offsets
+    cdef const real_t *w
+    cdef const real_t *added
+    for chunk from 0 <= chunk < length by CHUNK * table.lanes:
+        column = 0
+        for i in range(classes.n):
+            n_taps = classes.taps(i)
+            offsets = &classes.tap_offset[0] + classes.first_tap[i]
+            w = weights + table.weight_offset[block, i]
+            n = table.columns(classes, block, i)
+            done = 0
+            while done < n:
+                tile = table.tile_width(n - done)
+                added = bias + table.bias_offset[block, i] + done
+                if real_t is float:
                     table.level.f32.positions(
-                        tile, length, n_taps, offsets, table.in_channels, input + base, table.x_step, w, added,
-                        sums + done * positions + run * length, positions,
+                        tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
+                        input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
                     )
                 else:
                     table.level.f64.positions(
-                        tile, length, n_taps, offsets, table.in_channels, input + base, table.x_step, w, added,
-                        sums + done * positions + run * length, positions,
+                        tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
+                        input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
                     )
-            w += n_taps * table.in_channels * tile
-            done += tile
-        sums += step * positions
+                w += n_taps * table.in_channels * tile
+                done += tile
+                column += tile
+
+
+cdef void add_columns(
+    BoxTable table,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *products,
+    const real_t *added,
+    real_t *sums,
+    const real_t **terms,
+) noexcept nogil:
+    """Sums [column][position] from the products of every input place, [kernel position of a channel][place]."""
+    cdef Py_ssize_t i, t, m, place, run, base, n_taps, runs, length, positions = table.positions()
+    cdef const int64_t *kernel_index
+    runs = count_runs(table, box, &length)
+    for i in range(table.classes.n):
+        n_taps = table.classes.taps(i)
+        for m in range(table.block_width(block)):
+            for place in range(table.classes.places(i)):
+                kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
+                for run in range(runs):
+                    base = run_begin(table, box, run)
+                    for t in range(n_taps):
+                        terms[t] = (
+                            products + (m * table.kernel + kernel_index[t]) * table.x_step
+                            + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
+                        )
+                    if real_t is float:
+                        table.level.f32.accumulate(length, n_taps, terms, added[m], sums + run * length)
+                    else:
+                        table.level.f64.accumulate(length, n_taps, terms, added[m], sums + run * length)
+                sums += positions
+
+
+cdef void multiply(
+    BoxTable table,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *input,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *products,
+    real_t *sums,
+    const real_t **terms,
+) noexcept nogil:
+    """Every sum of one block of channels of a box."""
+    cdef Py_ssize_t run, runs, length
+    if table.along_channels:
+        multiply_along_channels(table, box, block, input, weights, bias, sums)
+    elif table.columns_first:
+        multiply_along_positions(
+            table, table.products, block, input, table.input_elements, weights, bias, products, table.x_step
+        )
+        add_columns(
+            table, box, block, products,
+            bias + table.bias_offset[block, 0] + table.columns(table.products, block, 0), sums, terms,
+        )
+    else:
+        runs = count_runs(table, box, &length)
+        for run in range(runs):
+            multiply_along_positions(
+                table, table.classes, block, input + run_begin(table, box, run), length, weights, bias,
+                sums + run * length, table.positions(),
+            )
 
 
 # ---------------------------------------------------------------------------------------------- output
@@ -544,26 +762,59 @@ cdef void store_channels(
         if end - o < lanes and end - begin >= lanes:
             o = end - lanes  # once more over the last few, in the same cache line
         count = min(lanes, end - o)
+        j = o // table.inner_places
+        e = o - j * table.inner_places
+        j -= cell
+        for i in range(lanes):
+            rows[i] = columns_of_place[e] + j * step_of_place[e]
+            if i < count - 1:
+                e += 1
+                if e == table.inner_places:
+                    e = 0
+                    j += 1
         for m from 0 <= m < channels by lanes:
-            j = o // table.inner_places
-            e = o - j * table.inner_places
-            j -= cell
-            for i in range(lanes):
-                rows[i] = columns_of_place[e] + j * step_of_place[e] + m
-                if i < count - 1:
-                    e += 1
-                    if e == table.inner_places:
-                        e = 0
-                        j += 1
             if direct and count == lanes and m + lanes <= channels:
                 transpose(
-                    table, rows, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t)
+                    table, rows, m, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t)
                 )
             else:
-                transpose(table, rows, square, lanes)
+                transpose(table, rows, m, square, lanes)
                 for i in range(min(lanes, channels - m)):
                     write(operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + o * step, step)
         o += count
+
+
+cdef void store_positions(
+    BoxTable table,
+    const Operands *operands,
+    Py_ssize_t channels,
+    const real_t **row_of_place,
+    const Py_ssize_t *step_of_place,
+    int64_t begin,
+    int64_t end,
+    char *y,
+) noexcept nogil:
+    """Outputs [begin, end) of a row that starts with a cell, `channels` of them, sums lying along positions."""
+    cdef Py_ssize_t step = operands.y_strides[table.n_axes]
+    cdef Py_ssize_t m, e, i, whole = (end - begin) // table.inner_places
+    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef char *row
+    for m in range(channels):
+        row = y + m * operands.y_strides[1] + begin * step
+        if direct:
+            if real_t is float:
+                table.level.f32.interleave(whole, table.inner_places, row_of_place, <real_t *> row)
+            else:
+                table.level.f64.interleave(whole, table.inner_places, row_of_place, <real_t *> row)
+        for e in range(table.inner_places):
+            i = whole if direct else 0
+            if i * table.inner_places + e < end - begin:
+                write(
+                    operands.dtype, row_of_place[e] + i,
+                    (end - begin - e + table.inner_places - 1) // table.inner_places - i,
+                    row + (i * table.inner_places + e) * step, table.inner_places * step,
+                )
+            row_of_place[e] += step_of_place[e]
 
 
 cdef void store(
@@ -622,24 +873,18 @@ cdef void store(
                 of_class = class_sums(table, block, table.class_of_place[index], sums, positions)
                 column = table.index_of_place[index]
                 if table.along_channels:
-                    step_of_place[e] = table.padded(table.columns(block, table.class_of_place[index]))
+                    step_of_place[e] = table.padded(table.columns(table.classes, block, table.class_of_place[index]))
                     columns_of_place[e] = of_class + position * step_of_place[e] + column * width
                 else:
                     i = table.class_of_place[index]
-                    i = table.first_place[i + 1] - table.first_place[i]
-                    first = begin + e
-                    if first < end:
-                        for m in range(width):
-                            write(
-                                operands.dtype, of_class + (m * i + column) * positions + position,
-                                (end - first + table.inner_places - 1) // table.inner_places,
-                                y + m * operands.y_strides[1] + first * operands.y_strides[last + 1],
-                                table.inner_places * operands.y_strides[last + 1],
-                            )
+                    step_of_place[e] = positions * table.classes.places(i)
+                    columns_of_place[e] = of_class + column * positions + position
             if table.along_channels:
                 store_channels(
                     table, operands, width, columns_of_place, step_of_place, box.begin[last], begin, end, y, square
                 )
+            else:
+                store_positions(table, operands, width, columns_of_place, step_of_place, begin, end, y)
 
 
 cdef inline const real_t *class_sums(
@@ -648,7 +893,7 @@ cdef inline const real_t *class_sums(
     """Where the sums of a class begin."""
     cdef Py_ssize_t i
     for i in range(tap_class):
-        sums += table.padded(table.columns(block, i)) * positions
+        sums += table.padded(table.columns(table.classes, block, i)) * positions
     return sums
 
 
@@ -671,9 +916,10 @@ cdef void run_task(
     cdef Box box
     cdef real_t *input = <real_t *> scratch
     cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
-    cdef real_t *square = sums + aligned(table.sums_size(), sizeof(real_t))
+    cdef real_t *products = sums + aligned(table.sums_size(), sizeof(real_t))
+    cdef real_t *square = products + aligned(table.products_size(), sizeof(real_t))
     cdef const real_t **columns_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
-    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (columns_of_place + table.inner_places)
+    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (columns_of_place + max(table.inner_places, table.kernel))
     for a in range(table.n_axes - 1, -1, -1):
         pieces = (table.axes[a, CELLS] + table.axes[a, BOX] - 1) // table.axes[a, BOX]
         box.begin[a] = rest % pieces * table.axes[a, BOX]
@@ -682,7 +928,8 @@ cdef void run_task(
     pack_input(table, operands, &box, group, input, square)
     for block in range(part * table.blocks // splits, (part + 1) * table.blocks // splits):
         multiply(
-            table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases, sums
+            table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
+            products, sums, columns_of_place,
         )
         store(
             table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,

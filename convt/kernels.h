@@ -3,6 +3,7 @@
 #define CONVT_KERNELS_H
 
 #include <stddef.h>
+#include <string.h>
 
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
@@ -14,7 +15,9 @@
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \
-        void (*transpose)(const REAL *const *rows, REAL *out, ptrdiff_t out_step);                                     \
+        void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step);                   \
+        void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
+        void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out);                         \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
     }
 
@@ -29,7 +32,8 @@ typedef struct {
 } convt_level;
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
-    {prefix##lanes, prefix##max_positions, prefix##channels, prefix##positions, prefix##transpose, prefix##finite}
+    {prefix##lanes,     prefix##max_positions, prefix##channels,   prefix##positions,                                  \
+     prefix##transpose, prefix##accumulate,    prefix##interleave, prefix##finite}
 #define CONVT_LEVEL(isa)                                                                                               \
     {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_)}
 

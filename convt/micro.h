@@ -97,7 +97,7 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
-            sums[r][v] = (VECTOR){0} + bias[r];
+            sums[r][v] = bias[r] - (VECTOR){0}; /* a broadcast that keeps -0 */
     for (ptrdiff_t t = 0; t < taps; t++) {
         const REAL *line = x + tap_offset[t];
         for (ptrdiff_t c = 0; c < channels; c++) {
@@ -148,14 +148,14 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef VECTORS
 }
 
-/* LANES rows of LANES elements, transposed: out[i*out_step + j] = rows[j][i].
+/* LANES rows of LANES elements, transposed: out[i*out_step + j] = rows[j][offset + i].
    Interleaving the halves of the list log2(LANES) times is the transposition. */
-static void NAME(transpose)(const REAL *const *rows, REAL *out, ptrdiff_t out_step)
+static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step)
 {
     VECTOR block[LANES], next[LANES];
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
-        block[i] = LOAD(rows[i]);
+        block[i] = LOAD(rows[i] + offset);
 #pragma GCC unroll 4
     for (int stage = 1; stage < LANES; stage *= 2) {
 #pragma GCC unroll 8
@@ -170,6 +170,43 @@ static void NAME(transpose)(const REAL *const *rows, REAL *out, ptrdiff_t out_st
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         STORE(out + i * out_step, block[i]);
+}
+
+/* One row of sums from rows of products that lie at different offsets: out[i] = bias + terms[0][i] + terms[1][i] ... */
+static void NAME(accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out)
+{
+    for (ptrdiff_t i = 0; i < n; i += 4 * LANES) {
+        VECTOR sums[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            sums[v] = bias - (VECTOR){0};
+        for (ptrdiff_t t = 0; t < taps; t++)
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++)
+                sums[v] += LOAD(terms[t] + i + v * LANES);
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            STORE(out + i + v * LANES, sums[v]);
+    }
+}
+
+/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. */
+static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out)
+{
+    ptrdiff_t i = 0;
+    if (places == 1) {
+        memcpy(out, rows[0], n * sizeof(REAL));
+        return;
+    }
+    if (places == 2)
+        for (; i + LANES <= n; i += LANES) {
+            const VECTOR even = LOAD(rows[0] + i), odd = LOAD(rows[1] + i);
+            STORE(out + 2 * i, __builtin_shufflevector(even, odd, INTERLEAVE_LOW));
+            STORE(out + 2 * i + LANES, __builtin_shufflevector(even, odd, INTERLEAVE_HIGH));
+        }
+    for (; i < n; i++)
+        for (ptrdiff_t e = 0; e < places; e++)
+            out[i * places + e] = rows[e][i];
 }
 
 /* Whether every element is finite: Inf and NaN times 0 are NaN. */

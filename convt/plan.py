@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from convt import _kernels, _tiles
 from convt.geometry import Geometry
 from convt.packing import SUM_DTYPE, pack_bias, pack_tiles, widen
 from convt.report import Report
-from convt.tiling import BoxLayout, lay_out
+from convt.tiling import BoxLayout, Cells, cut, lay_out
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -19,6 +19,15 @@ MAX_TILE = 8
 
 # A thread is worth waking for about 50 microseconds of work: multiplications in that time at the generic level.
 MACS_PER_THREAD = 200_000
+
+
+# The vectorised paths.
+CHANNELS, POSITIONS, COLUMNS = "channel lanes", "position lanes", "position lanes, columns first"
+PATHS = (CHANNELS, POSITIONS, COLUMNS)
+
+# Bytes per thread of a box's packed input, and of both where products of every kernel position come first.
+INPUT_BYTES = 1 << 20
+COLUMNS_BYTES = 5 << 19
 
 
 class Phase(NamedTuple):
@@ -146,22 +155,14 @@ class BoxPlan(Plan):
     """The vectorised levels: boxes of cells, lanes along output channels or along positions."""
 
     def __init__(
-        self,
-        geometry: Geometry,
-        dtype: str,
-        isa: str,
-        threads: int,
-        reason: str,
-        layout: BoxLayout,
-        along_channels: bool,
-        block: int,
+        self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: "Boxes"
     ) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
-        self.path = "channel lanes" if along_channels else "position lanes"
-        self.layout = layout
-        self.block = block
+        self.path = path = boxes.path
+        self.layout = layout = boxes.layout
+        self.block = block = boxes.block
         double = dtype == "float64"
-        self.table = _tiles.BoxTable(geometry, layout, isa, double, along_channels, block)
+        self.table = _tiles.BoxTable(geometry, layout, isa, double, path == CHANNELS, path == COLUMNS, block)
         whole = layout.boxes * geometry.group
         self.splits = 1
         if whole % threads:
@@ -185,7 +186,7 @@ class BoxPlan(Plan):
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
         dtype = SUM_DTYPE_FMA[self.dtype]
-        bias = np.zeros(self.geometry.out_channels, dtype) if b is None else widen(b, dtype)
+        bias = np.zeros(self.geometry.out_channels, dtype) if b is None else np.ascontiguousarray(widen(b, dtype))
         wide = np.ascontiguousarray(widen(w, dtype)).reshape(w.shape[0], w.shape[1], -1)
         return _tiles.pack(self.table, wide, bias, self.threads)
 
@@ -207,31 +208,96 @@ def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bo
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
     if not finite:
-        return RowPlan(geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros")
+        return RowPlan(
+            geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros"
+        )
     if 0 in (geometry.in_channels, *geometry.output_shape):
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
-    plan = box_plan(geometry, dtype, isa, threads, FORCE)
-    return plan or RowPlan(geometry, dtype, isa, threads, "no box of cells fits the scratch")
+    # The choice must not depend on the threads: each path has an order of summation of its own.
+    cells = cut(geometry)
+    candidates = [Boxes.of(geometry, cells, dtype, isa, path) for path in PATHS] if cells else []
+    found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
+    if cells is None or not found:
+        return RowPlan(geometry, dtype, isa, threads, "no box of cells fits the scratch")
+    reason = "least estimate: " + ", ".join(f"{b.path} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    return BoxPlan(
+        geometry, dtype, isa, threads, reason, found[0].for_threads(cells, -(-threads // geometry.group))
+    )
 
 
-FORCE = True
+class Boxes(NamedTuple):
+    """Boxes for one of the vectorised paths, and what they would cost."""
+
+    path: str
+    block: int
+    layout: BoxLayout
+    limits: tuple[int, int, int, int]
+    cycles: float
+
+    @classmethod
+    def of(cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: str) -> Optional["Boxes"]:
+        """The largest boxes for `path`, or None where none fits the scratch."""
+        item = 8 if dtype == "float64" else 4
+        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64")
+        channels = geometry.out_channels // geometry.group
+        in_channels = geometry.in_channels // geometry.group
+        kernel = math.prod(a.kernel for a in geometry.axes)
+        if path == CHANNELS:
+            block = min(channels, 2 * lanes)
+            columns = sum(-(-block * len(c.places) // lanes) * lanes for c in cells.classes)
+            stored = -(-in_channels // lanes) * lanes
+            slack = 0
+        elif path == POSITIONS:
+            block = min(channels, max(1, 32 // cells.places))
+            columns = block * cells.places
+            slack = stored = in_channels
+        else:
+            block = min(channels, max(1, 96 // kernel))
+            columns = block * cells.places
+            slack = stored = in_channels + block * kernel  # the products lie beside the input
+        limit = (COLUMNS_BYTES if path == COLUMNS else INPUT_BYTES) - slack * 8 * lanes * item
+        limits = (most, stored * item, limit, columns * item)
+        layout = lay_out(cells, *limits, 1)
+        if layout is None:
+            return None
+        return cls(path, block, layout, limits, estimate(geometry, layout, path, block, lanes))
+
+    def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
+        """The same, in at least `wanted` boxes, as far as there are cells."""
+        if self.layout.boxes >= wanted:
+            return self
+        layout = lay_out(cells, *self.limits, wanted)
+        return self._replace(layout=layout) if layout else self
 
 
-def box_plan(geometry: Geometry, dtype: str, isa: str, threads: int, along_channels: bool) -> BoxPlan | None:
-    item = 8 if dtype == "float64" else 4
-    lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64")
-    channels = geometry.out_channels // geometry.group
+def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes: int) -> float:
+    """Cycles of one thread, for choosing between paths: two vector FMAs a cycle, times what was measured.
+
+    The factors are fits to the layers of asv_benchmarks on AVX-512: sums that lie along channels cost a cycle per
+    output to transpose, interleaving costs a third of one; lanes along positions reload the input for every tap,
+    the more often the fewer rows share it.
+    """
     in_channels = geometry.in_channels // geometry.group
-    places = math.prod(min(a.stride, a.output) for a in geometry.axes)
-    if along_channels:
-        block = min(channels, 2 * lanes)
-        input_bytes = -(-in_channels // lanes) * lanes * item
-        sum_bytes = (block * places + lanes) * item
-    else:
-        block = min(channels, max(1, 32 // places))
-        input_bytes = in_channels * item
-        sum_bytes = block * places * item
-    layout = lay_out(geometry, most, input_bytes, sum_bytes, -(-threads // geometry.group))
-    if layout is None:
-        return None
-    return BoxPlan(geometry, dtype, isa, threads, "", layout, along_channels, block)
+    channels = geometry.out_channels // geometry.group
+    blocks = -(-channels // block)
+    kernel = math.prod(a.kernel for a in geometry.axes)
+    places = sum(len(c.places) for c in layout.classes)
+    outputs = geometry.group * layout.boxes * layout.runs * layout.run_length * channels * places
+    boxes = geometry.group * layout.boxes
+    if path == COLUMNS:
+        positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
+        products = 1.25 * in_channels * kernel * channels * positions / lanes / 2
+        return boxes * (products + 1.5 * kernel * channels * positions / lanes) + outputs * 0.3
+    if path == CHANNELS:
+        vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes) * blocks
+        return boxes * in_channels * vectors * layout.runs * layout.run_length / 2 + outputs
+    positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
+    rows = 0.0
+    for c in layout.classes:
+        n = block * len(c.places)
+        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.2 if len(c.shifts) == 1 else 1.5)
+    return boxes * in_channels * blocks * rows * positions / lanes / 2 + outputs * 0.3
+
+
+# How much slower a tile of few rows is, whose every vector of input serves few products.
+FEW_ROWS = {1: 2.0, 2: 1.5, 3: 1.3}

@@ -1,13 +1,13 @@
 """From geometry to boxes of cells: how the vectorised paths cut up the output.
 
-A *cell* is the block of ``stride`` outputs per axis that starts at a multiple of the stride; cell ``j`` and place
-``e`` in it make output ``j*stride + e``. Every cell has the same places, and a place has the same taps in every cell:
-it reads inputs ``j + shift`` for a fixed list of shifts. Places with equal shifts form a *class*; a class is a matrix
-product of cells x (taps, channels) x (places, output channels).
+A *cell* is the block of ``stride`` outputs per axis that starts at a multiple of the stride; cell ``j`` and
+place ``e`` in it make output ``j*stride + e``. Every cell has the same places, and a place has the same taps in
+every cell: it reads inputs ``j + shift`` for a fixed list of shifts. Places with equal shifts form a *class*; a
+class is a matrix product of cells x (taps, channels) x (places, output channels).
 
-A task computes a *box* of cells (a range along the batch axis and each spatial axis) in scratch memory. The box's
-input, with zeros around it, is stored so that all its cells lie at one constant step: a *run*. Neighbouring rows share
-the zeros between them, which makes even a 4x4 image one run of 19 places.
+A task computes a *box* of cells (a range along the batch axis and each spatial axis) in scratch memory. The
+box's input, with zeros around it, is stored so that all its cells lie at one constant step: a *run*.
+Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of 19 places.
 """
 
 import math
@@ -18,8 +18,7 @@ import numpy as np
 
 from convt.geometry import Axis, Geometry
 
-# Bytes of a box's input and of its sums, per thread: both stay in a 2 MB second-level cache with the weights in use.
-INPUT_BYTES = 1 << 20
+# Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
 SUMS_BYTES = 1 << 19
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
@@ -34,20 +33,48 @@ class TapClass(NamedTuple):
     kernel: tuple[tuple[int, ...], ...]
 
 
+class Cells(NamedTuple):
+    """A geometry cut into cells. Axis 0 is the batch, the others are spatial.
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+    counts : tuple of int
+        Cells per axis.
+    classes : tuple of TapClass
+    spans : tuple of (int, int)
+        Least and greatest shift per axis.
+    """
+
+    axes: tuple[Axis, ...]
+    counts: tuple[int, ...]
+    classes: tuple[TapClass, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def places(self) -> int:
+        """Places of a cell."""
+        return math.prod(min(axis.stride, axis.output) for axis in self.axes)
+
+
 class BoxLayout(NamedTuple):
     """A box of cells and its scratch. Axis 0 is the batch, the others are spatial.
 
     Attributes
     ----------
     axes : ndarray of int64
-        Per axis: input, stride, output, cells, box, origin, reach, pitch. `origin` and `reach` are the least and the
-        greatest shift, `pitch` is how many input places are stored.
+        Per axis: input, stride, output, cells, box, origin, reach, pitch. `origin` and `reach` are the least and
+        the greatest shift, `pitch` is how many input places are stored.
     classes : tuple of TapClass
     run_axis : int
         Axes from this one on make a run; the ones before it are looped over.
     boxes : int
-    input_elements, sum_positions : int
-        Per channel, and per class and output channel; slack excluded.
+    steps : tuple of int
+        From one cell to the next in the packed input, per axis.
+    runs, run_length : int
+        Of a full box.
+    input_elements : int
+        Places of a full box's packed input.
     """
 
     axes: np.ndarray
@@ -55,13 +82,13 @@ class BoxLayout(NamedTuple):
     run_axis: int
     boxes: int
     steps: tuple[int, ...]
+    runs: int
+    run_length: int
     input_elements: int
-    sum_positions: int
-    tail: int
 
 
 def normalise(axis: Axis) -> Axis:
-    """With one input the stride has no effect: take the one that makes kernel and stride equal, one tap a place."""
+    """With one input the stride has no effect: take the one that leaves one tap a place."""
     if axis.input == 1:
         return axis._replace(stride=(axis.kernel - 1) * axis.dilation + 1)
     return axis
@@ -117,11 +144,10 @@ class BoxSize(NamedTuple):
 
     pitch: tuple[int, ...]
     steps: tuple[int, ...]
-    tail: int
     run_axis: int
+    runs: int
+    run_length: int
     input_elements: int
-    sum_positions: int
-    cost: int
 
 
 def box_size(
@@ -147,45 +173,54 @@ def box_size(
         runs = math.prod(box[:run_axis])
         cost = runs * tile_cost(length, most)
         if best is None or cost < best[0]:
-            best = cost, run_axis, runs * length
+            best = cost, run_axis, runs, length
     assert best is not None
+    # The last cells' taps reach past the last pitch.
     tail = sum((high - low) * s for (low, high), s in zip(spans, steps, strict=True))
-    return BoxSize(tuple(pitch), tuple(steps), tail, best[1], pitch[0] * steps[0] + tail, best[2], best[0])
+    return BoxSize(tuple(pitch), tuple(steps), *best[1:], pitch[0] * steps[0] + tail)
+
+
+def cut(geometry: Geometry) -> Cells | None:
+    """The cells of a geometry, or None where there are too many axes or places."""
+    axes = (Axis(geometry.batch, 1, 1, 1, 0, geometry.batch), *map(normalise, geometry.axes))
+    cells = Cells(axes, tuple(-(-axis.output // axis.stride) for axis in axes), (), ())
+    if len(axes) > MAX_AXES or cells.places > MOST_PLACES:
+        return None
+    classes = cell_classes(axes[1:])
+    spans = [(0, 0)]
+    for a in range(len(axes) - 1):
+        shifts = [shift[a] for tap_class in classes for shift in tap_class.shifts] or [0]
+        spans.append((min(shifts), max(shifts)))
+    return cells._replace(classes=classes, spans=tuple(spans))
 
 
 def lay_out(
-    geometry: Geometry, most: int, input_bytes: int, sum_bytes: int, least_boxes: int
+    cells: Cells, most: int, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int
 ) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
     Parameters
     ----------
-    geometry : Geometry
+    cells : Cells
     most : int
         Positions of a register tile.
     input_bytes, sum_bytes : int
         Bytes per stored input place, and per position of the sums.
+    input_limit : int
+        Bytes that the packed input of a box may take.
     least_boxes : int
         Boxes wanted for the threads, as far as there are cells.
     """
-    spatial = [normalise(axis) for axis in geometry.axes]
-    if len(spatial) >= MAX_AXES or math.prod(min(a.stride, a.output) for a in spatial) > MOST_PLACES:
-        return None
-    classes = cell_classes(spatial)
-    batch = Axis(geometry.batch, 1, 1, 1, 0, geometry.batch)
-    axes = [batch, *spatial]
-    cells = [-(-axis.output // axis.stride) for axis in axes]
-    spans = [(0, 0)]
-    for a in range(len(spatial)):
-        shifts = [shift[a] for tap_class in classes for shift in tap_class.shifts] or [0]
-        spans.append((min(shifts), max(shifts)))
-    inputs = [axis.input for axis in axes]
-    pieces = [1] * len(axes)
+    inputs = [axis.input for axis in cells.axes]
+    pieces = [1] * len(cells.axes)
     while True:
-        box = [-(-n // p) for n, p in zip(cells, pieces, strict=True)]
-        size = box_size(cells, box, spans, inputs, most)
-        boxes = math.prod(-(-n // b) for n, b in zip(cells, box, strict=True))
-        fits = size.input_elements * input_bytes <= INPUT_BYTES and size.sum_positions * sum_bytes <= SUMS_BYTES
+        box = [-(-n // p) for n, p in zip(cells.counts, pieces, strict=True)]
+        size = box_size(cells.counts, box, cells.spans, inputs, most)
+        boxes = math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True))
+        fits = (
+            size.input_elements * input_bytes <= input_limit
+            and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
+        )
         if fits and boxes >= least_boxes:
             break
         axis = next((a for a, b in enumerate(box) if b > 1), None)
@@ -193,22 +228,17 @@ def lay_out(
             if fits:
                 break
             return None
-        # The next number of pieces that makes the box smaller.
-        pieces[axis] = -(-cells[axis] // (box[axis] - 1)) if box[axis] <= 8 else 2 * pieces[axis]
+        # A quarter more pieces, or the next number of them that makes the box smaller.
+        pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
     table = np.array(
         [
             (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
-            for axis, n, b, (low, high), p in zip(axes, cells, box, spans, size.pitch, strict=True)
+            for axis, n, b, (low, high), p in zip(
+                cells.axes, cells.counts, box, cells.spans, size.pitch, strict=True
+            )
         ],
         dtype=np.int64,
     )
     return BoxLayout(
-        table,
-        classes,
-        size.run_axis,
-        boxes,
-        size.steps,
-        size.input_elements,
-        size.sum_positions,
-        size.tail,
+        table, cells.classes, size.run_axis, boxes, size.steps, size.runs, size.run_length, size.input_elements
     )

@@ -1,6 +1,5 @@
 """Random configurations against the definition."""
 
-import os
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convt
-from convt import isa
+from convt import isa, plan
 
-every_isa = pytest.mark.parametrize("level", isa.AVAILABLE)
+# Every path of every level that this machine has.
+WAYS = [
+    ("generic", None),
+    *((level, path) for level in isa.AVAILABLE if level != "generic" for path in plan.PATHS),
+]
+every_way = pytest.mark.parametrize("way", WAYS, ids=str)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -20,29 +24,26 @@ seeds = st.integers(0, 2**32 - 1)
 def threads_for_any_work():
     """Small cases must really run on as many threads as they ask for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convt.plan, "MACS_PER_THREAD", 1)
+        patch.setattr(plan, "MACS_PER_THREAD", 1)
         yield
 
 
 @contextmanager
-def forced(level):
-    """CONVT_ISA for the duration; fixtures do not run once per example."""
-    before = os.environ.get("CONVT_ISA")
-    os.environ["CONVT_ISA"] = level
-    try:
+def forced(way):
+    """A level and, where it has several, a path; fixtures do not run once per example."""
+    level, path = way
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVT_ISA", level)
+        if path:
+            patch.setattr(plan, "PATHS", (path,))
         yield
-    finally:
-        if before is None:
-            del os.environ["CONVT_ISA"]
-        else:
-            os.environ["CONVT_ISA"] = before
 
 
 def bits(array):
     return array.view(f"u{array.itemsize}")
 
 
-@every_isa
+@every_way
 @settings(max_examples=300, deadline=None)
 @given(
     config=configurations(),
@@ -52,7 +53,7 @@ def bits(array):
     has_bias=st.booleans(),
     threads=st.sampled_from([1, 2, 5]),
 )
-def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, has_bias, threads):
+def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has_bias, threads):
     x_shape, w_shape, attributes = config
     if dtype == BFLOAT16:
         attributes["opset"] = 22
@@ -60,7 +61,7 @@ def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, h
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     b = integer_data(rng, w_shape[1] * attributes["group"]) if has_bias else None
     wanted = oracle(x, w, b, attributes, dtype)
-    with forced(level):
+    with forced(way):
         y = convt.conv_transpose(
             as_layout(x.astype(dtype), layout),
             as_layout(w.astype(dtype), layout),
@@ -71,10 +72,10 @@ def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, h
     np.testing.assert_array_equal(bits(y), bits(wanted))
 
 
-@every_isa
+@every_way
 @settings(max_examples=150, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), scale=st.sampled_from([-20, -3, 0, 4]))
-def test_real_data_is_within_the_bound_of_a_fused_chain(level, config, seed, dtype, scale):
+def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype, scale):
     x_shape, w_shape, attributes = config
     if dtype == BFLOAT16:
         attributes["opset"] = 22
@@ -84,37 +85,37 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(level, config, seed, dty
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
     x = (x.astype(np.float64) * 2.0**scale).astype(dtype)
     b = rng.standard_normal(w_shape[1] * attributes["group"]).astype(dtype)
-    with forced(level):
+    with forced(way):
         y = convt.conv_transpose(x, w, b, **attributes)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
     assert (error <= error_bound(x, w, b, attributes)).all()
 
 
-@every_isa
+@every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
-def test_same_bits_for_any_number_of_threads(level, config, seed, dtype):
+def test_same_bits_for_any_number_of_threads(way, config, seed, dtype):
     x_shape, w_shape, attributes = config
     if dtype == BFLOAT16:
         attributes["opset"] = 22
     rng = np.random.default_rng(seed)
     x_shape = (x_shape[0], x_shape[1], *(7 * n for n in x_shape[2:]))  # enough work for several threads
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
-    with forced(level):
+    with forced(way):
         one, two, five = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 5))
     np.testing.assert_array_equal(bits(one), bits(two))
     np.testing.assert_array_equal(bits(one), bits(five))
 
 
-@every_isa
+@every_way
 @settings(max_examples=100, deadline=None)
 @given(config=configurations(), seed=seeds)
-def test_adjoint_identity(level, config, seed):
+def test_adjoint_identity(way, config, seed):
     """<conv(y), x> = <y, conv_transpose(x)>, where conv gathers what conv_transpose scatters."""
     x_shape, w_shape, attributes = config
     rng = np.random.default_rng(seed)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
-    with forced(level):
+    with forced(way):
         transposed = convt.conv_transpose(x.astype(np.float64), w.astype(np.float64), **attributes)
     y = integer_data(rng, transposed.shape)
     gathered = convolve(y, w, x_shape, attributes)
@@ -139,16 +140,16 @@ def convolve(y, w, x_shape, attributes):
     return result.reshape(x_shape)
 
 
-@every_isa
+@every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(max_rank=4), seed=seeds, dtype=st.sampled_from(DTYPES))
-def test_layer_equals_function_and_predicts_its_shape(level, config, seed, dtype):
+def test_layer_equals_function_and_predicts_its_shape(way, config, seed, dtype):
     x_shape, w_shape, attributes = config
     if dtype == BFLOAT16:
         attributes["opset"] = 22
     rng = np.random.default_rng(seed)
     x, w = integer_data(rng, x_shape).astype(dtype), integer_data(rng, w_shape).astype(dtype)
-    with forced(level):
+    with forced(way):
         layer = convt.ConvTranspose(w, **attributes)
         y = layer(x)
         np.testing.assert_array_equal(bits(y), bits(convt.conv_transpose(x, w, **attributes)))
@@ -156,10 +157,10 @@ def test_layer_equals_function_and_predicts_its_shape(level, config, seed, dtype
     assert layer.explain(x_shape)["output_shape"] == y.shape
 
 
-@every_isa
+@every_way
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), config=configurations(), seed=seeds)
-def test_openvino_against_the_definition(level, data, config, seed):
+def test_openvino_against_the_definition(way, data, config, seed):
     x_shape, w_shape, onnx = config
     rank = len(x_shape) - 2
     group = onnx["group"]
@@ -186,7 +187,30 @@ def test_openvino_against_the_definition(level, data, config, seed):
         with pytest.raises(ValueError):
             convt.group_convolution_backprop_data(x, w, **attributes)
         return
-    with forced(level):
+    with forced(way):
         np.testing.assert_array_equal(convt.group_convolution_backprop_data(x, w, **attributes), wanted)
         if group == 1:
             np.testing.assert_array_equal(convt.convolution_backprop_data(x, w[0], **attributes), wanted)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_path_is_reached(way):
+    level, path = way
+    with forced(way):
+        report = convt.ConvTranspose(np.ones((4, 6, 3, 3), np.float32), strides=[2, 2]).explain((1, 4, 9, 9))
+    assert (report["isa"], report["kernel"]) == (level, path or "phase rows")
+
+
+@pytest.mark.parametrize("level", [level for level in isa.AVAILABLE if level != "generic"])
+@pytest.mark.parametrize(
+    ("path", "x_shape", "w_shape", "group"),
+    [
+        (plan.CHANNELS, (1, 64, 24, 24), (64, 64, 4, 4), 1),
+        (plan.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
+        (plan.COLUMNS, (1, 64, 64, 64), (64, 1, 9, 9), 1),
+    ],
+)
+def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], group=group)
+        assert layer.explain(x_shape)["kernel"] == path

@@ -77,8 +77,8 @@ def test_small_work_stays_serial():
 
 def test_no_more_threads_than_tasks():
     layer = convt.ConvTranspose(np.ones((4096, 1, 1), np.float32), n_threads=64)
-    report = layer.explain((1, 4096, 300))
-    assert report["threads"] <= report["tiles"]["tasks"] == 2
+    report = layer.explain((1, 4096, 3))
+    assert report["threads"] <= report["tiles"]["tasks"] <= 3
 
 
 @pytest.mark.parametrize(
