@@ -1,13 +1,15 @@
-"""convt: transposed convolution on CPUs, as ONNX ConvTranspose and OpenVINO ConvolutionBackpropData define it.
+"""convt: transposed convolution on CPUs: ONNX ConvTranspose and OpenVINO ConvolutionBackpropData.
 
 The way through the package, top to bottom; each floor knows only those below::
 
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
-    geometry                  attributes -> begin pad and output size per axis; every rule of both specifications
-    plan                      geometry -> phases, tiles, tasks, threads
-    packing                   weights in the layout that the kernels read
-    _kernels                  the loops, in Cython and OpenMP
+    geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
+    plan                      geometry -> path, threads; the cost model
+    tiling                    the output in boxes of cells
+    _tiles                    the vectorised levels: pack, multiply, store a box; Cython and OpenMP
+    micro.h                   micro-kernels, instantiated by isa_*.h, gathered in kernels.h
+    _kernels, packing         the generic level: phases in plain loops, and its weights
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
 (what this machine allows), `config` (says so).

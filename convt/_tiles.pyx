@@ -35,30 +35,38 @@ cdef extern from "kernels.h" nogil:
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, float *, Py_ssize_t
+            const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
-        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, const double *, double *, Py_ssize_t
+            const double *, Py_ssize_t, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
-        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
     ctypedef struct convt_level:
         const char *name
@@ -72,6 +80,8 @@ ctypedef fused real_t:
     double
 
 cdef enum:
+    STREAM_BYTES = 1 << 22
+    LONG_ROW = 1 << 12
     MAX_AXES = 8
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
@@ -86,6 +96,7 @@ cdef enum:
 cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
+    bint stream  # y is so large that its stores should pass the caches
     const char *x
     char *y
     const cnp.npy_intp *x_strides
@@ -140,7 +151,8 @@ cdef class ClassList:
         self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
         self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
         self.first_kernel = np.cumsum([0] + [len(c.shifts) * len(c.places) for c in classes], dtype=np.int64)
-        self.kernel_index = np.array([k for c in classes for row in c.kernel for k in row] or [0], dtype=np.int64)
+        kernel = [k for c in classes for row in c.kernel for k in row]
+        self.kernel_index = np.array(kernel or [0], dtype=np.int64)
         shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
         self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
 
@@ -184,7 +196,9 @@ cdef class BoxTable:
     cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
     cdef Py_ssize_t group_weights, group_biases, kernel
 
-    def __init__(self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block):
+    def __init__(
+        self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block
+    ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
         self.double = double
@@ -215,7 +229,9 @@ cdef class BoxTable:
         self.classes = ClassList(classes, origin, steps, scale)
         self.products = self.classes
         if columns_first:
-            every = TapClass(tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel)))
+            every = TapClass(
+                tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
+            )
             self.products = ClassList([every], origin, steps, scale)
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
@@ -301,12 +317,12 @@ cdef class BoxTable:
 
 
 cdef inline void transpose(
-    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step, bint stream=False
 ) noexcept nogil:
     if real_t is float:
-        table.level.f32.transpose(rows, offset, out, out_step)
+        table.level.f32.transpose(rows, offset, out, out_step, stream)
     else:
-        table.level.f64.transpose(rows, offset, out, out_step)
+        table.level.f64.transpose(rows, offset, out, out_step, stream)
 
 
 # ---------------------------------------------------------------------------------------------- weights
@@ -378,7 +394,7 @@ cdef bint pack_block(
     `w` is the group's ``[channel][output channel][kernel]``, contiguous. Returns whether all weights are finite.
     """
     cdef Py_ssize_t width = table.block_width(block)
-    cdef Py_ssize_t i, t, c, j, done, tile, n, n_taps, n_places, column, m, place
+    cdef Py_ssize_t i, t, _c, j, done, tile, n, n_taps, n_places, column, m, place
     cdef Py_ssize_t channel_step = table.out_channels * table.kernel
     cdef const int64_t *kernel_index
     cdef const real_t *source
@@ -403,7 +419,7 @@ cdef bint pack_block(
                     m = column % width if table.along_channels else column // n_places
                     offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                 source = w
-                for c in range(0 if packed else table.in_channels):
+                for _c in range(0 if packed else table.in_channels):
                     for j in range(tile):
                         target[j] = source[offset[j]]
                     for j in range(max(0, n - done), tile):
@@ -534,20 +550,30 @@ cdef void pack_input(
             pack_line(table, operands, x, end - begin, line + begin * table.x_step, square)
             memset(line + end * table.x_step, 0, (width - end) * table.x_step * sizeof(real_t))
         else:
-            for c in range(table.in_channels):
-                line = target + c * table.x_step + row * width
-                if not inside:
-                    memset(line, 0, width * sizeof(real_t))
-                    continue
-                memset(line, 0, begin * sizeof(real_t))
-                if operands.plain and operands.x_strides[last + 1] == sizeof(real_t):
-                    memcpy(line + begin, x + c * operands.x_strides[1], (end - begin) * sizeof(real_t))
+            line = target + row * width
+            if inside and operands.plain and operands.x_strides[last + 1] == sizeof(real_t):
+                if real_t is float:
+                    table.level.f32.lines(
+                        table.in_channels, begin, end - begin, width - end, x, operands.x_strides[1], line,
+                        table.x_step,
+                    )
                 else:
+                    table.level.f64.lines(
+                        table.in_channels, begin, end - begin, width - end, x, operands.x_strides[1], line,
+                        table.x_step,
+                    )
+                continue
+            for c in range(table.in_channels):
+                if inside:
+                    memset(line, 0, begin * sizeof(real_t))
                     read(
                         operands.dtype, x + c * operands.x_strides[1], operands.x_strides[last + 1],
                         end - begin, line + begin,
                     )
-                memset(line + end, 0, (width - end) * sizeof(real_t))
+                    memset(line + end, 0, (width - end) * sizeof(real_t))
+                else:
+                    memset(line, 0, width * sizeof(real_t))
+                line += table.x_step
     place = rows * width
     if table.along_channels:
         memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
@@ -589,7 +615,7 @@ cdef void multiply_along_channels(
     real_t *sums,
 ) noexcept nogil:
     """Every sum of one block of channels: class after class, [position][column]."""
-    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, tiles, p, p_end, base, step, runs, length
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, tiles, p, p_end, ahead, base, step, runs, length
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
@@ -611,16 +637,17 @@ cdef void multiply_along_channels(
                 for t in range(tiles):
                     p = t * length // tiles
                     p_end = (t + 1) * length // tiles
+                    ahead = n_taps * table.in_channels * tile if run == runs - 1 and t == tiles - 1 else 0
                     if real_t is float:
                         table.level.f32.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, added,
+                            input + (base + p) * table.x_step, table.x_step, w, ahead, added,
                             sums + (run * length + p) * step + done, step,
                         )
                     else:
                         table.level.f64.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, added,
+                            input + (base + p) * table.x_step, table.x_step, w, ahead, added,
                             sums + (run * length + p) * step + done, step,
                         )
             w += n_taps * table.in_channels * tile
@@ -775,13 +802,17 @@ cdef void store_channels(
         for m from 0 <= m < channels by lanes:
             if direct and count == lanes and m + lanes <= channels:
                 transpose(
-                    table, rows, m, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t)
+                    table, rows, m, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t),
+                    operands.stream,
                 )
             else:
                 transpose(table, rows, m, square, lanes)
                 for i in range(min(lanes, channels - m)):
                     write(operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + o * step, step)
         o += count
+        if operands.stream and o == begin + lanes:
+            # Go on from the first aligned place, over a few once more.
+            o -= <size_t> (y + o * step) % (lanes * sizeof(real_t)) // sizeof(real_t)
 
 
 cdef void store_positions(
@@ -803,9 +834,9 @@ cdef void store_positions(
         row = y + m * operands.y_strides[1] + begin * step
         if direct:
             if real_t is float:
-                table.level.f32.interleave(whole, table.inner_places, row_of_place, <real_t *> row)
+                table.level.f32.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
             else:
-                table.level.f64.interleave(whole, table.inner_places, row_of_place, <real_t *> row)
+                table.level.f64.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
         for e in range(table.inner_places):
             i = whole if direct else 0
             if i * table.inner_places + e < end - begin:
@@ -824,9 +855,9 @@ cdef void store(
     """Write every output of one block of channels, the first of which is `channel` of y."""
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, outer_places, a, e, i, index, position, run, radix
-    cdef Py_ssize_t length = 1, positions = table.positions(), m, column
+    cdef Py_ssize_t length = 1, positions = table.positions(), column
     cdef Py_ssize_t width = table.block_width(block)
-    cdef int64_t o, end, begin, first
+    cdef int64_t o, end, begin
     cdef int64_t idx[MAX_AXES]
     cdef char *y
     cdef bint inside
@@ -935,6 +966,8 @@ cdef void run_task(
             table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,
             columns_of_place, step_of_place,
         )
+    if operands.stream:
+        table.level.f32.drain()
 
 
 cdef inline Py_ssize_t aligned(Py_ssize_t elements, Py_ssize_t item) noexcept nogil:
@@ -991,6 +1024,9 @@ def run(
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
+    # A row whose ends share cache lines with its neighbours' is streamed only where it is long.
+    row_bytes = y.shape[y.ndim - 1] * y.itemsize
+    operands.stream = y.nbytes >= STREAM_BYTES and (row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW)
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
     operands.x_strides = cnp.PyArray_STRIDES(x)

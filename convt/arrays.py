@@ -1,10 +1,14 @@
 """What convt accepts as arrays: dtypes, layouts, and the rules for ``out``."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from convt.geometry import DTYPES
+
+CACHE_LINE = 64
+SMALL = 1 << 16  # bytes below which an array is not worth the microsecond that aligning it takes
 
 
 def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.ndarray:
@@ -28,6 +32,16 @@ def as_native(array: np.ndarray) -> np.ndarray:
     if array.flags.aligned and array.dtype.isnative:
         return array
     return array.astype(array.dtype.newbyteorder("="), order="C")
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array that begins with a cache line, so that no vector store of a row straddles two."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < SMALL:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 def check_same_dtype(array: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:

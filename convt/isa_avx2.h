@@ -13,7 +13,10 @@
 #define POSITIONS 6
 #define ACCUMULATORS 12
 
+#define DRAIN() _mm_sfence()
+
 #define REAL float
+#define STREAM(pointer, vector) _mm256_stream_ps(pointer, (__m256)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx2_f32_##kernel
 #define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
@@ -21,12 +24,14 @@
 #include "micro.h"
 enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #undef REAL
+#undef STREAM
 #undef LANES
 #undef NAME
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 
 #define REAL double
+#define STREAM(pointer, vector) _mm256_stream_pd(pointer, (__m256d)(vector))
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
 #define INTERLEAVE_LOW 0, 4, 1, 5
@@ -34,11 +39,13 @@ enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #include "micro.h"
 enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = POSITIONS };
 #undef REAL
+#undef STREAM
 #undef LANES
 #undef NAME
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 
+#undef DRAIN
 #undef POSITIONS
 #undef ACCUMULATORS
 

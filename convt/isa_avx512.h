@@ -13,7 +13,10 @@
 #define POSITIONS 12
 #define ACCUMULATORS 24
 
+#define DRAIN() _mm_sfence()
+
 #define REAL float
+#define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
 #define LANES 16
 #define NAME(kernel) convt_avx512_f32_##kernel
 #define INTERLEAVE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -21,12 +24,14 @@
 #include "micro.h"
 enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITIONS };
 #undef REAL
+#undef STREAM
 #undef LANES
 #undef NAME
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 
 #define REAL double
+#define STREAM(pointer, vector) _mm512_stream_pd(pointer, (__m512d)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx512_f64_##kernel
 #define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
@@ -34,11 +39,13 @@ enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITION
 #include "micro.h"
 enum { convt_avx512_f64_lanes = LANES, convt_avx512_f64_max_positions = POSITIONS };
 #undef REAL
+#undef STREAM
 #undef LANES
 #undef NAME
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 
+#undef DRAIN
 #undef POSITIONS
 #undef ACCUMULATORS
 

@@ -5,6 +5,10 @@
 #define POSITIONS 12
 #define ACCUMULATORS 24
 
+/* The compilers' vector types have no streaming store: an ordinary one. */
+#define STREAM(pointer, vector) STORE(pointer, vector)
+#define DRAIN()
+
 #define REAL float
 #define LANES 4
 #define NAME(kernel) convt_neon_f32_##kernel
@@ -31,6 +35,8 @@ enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = POSITIONS };
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 
+#undef STREAM
+#undef DRAIN
 #undef POSITIONS
 #undef ACCUMULATORS
 

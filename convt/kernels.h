@@ -3,6 +3,7 @@
 #define CONVT_KERNELS_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define CONVT_KERNELS(REAL)                                                                                            \
@@ -10,14 +11,17 @@
         int lanes;         /* elements of a vector */                                                                  \
         int max_positions; /* of a tile of `channels` */                                                               \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
-                         const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias, REAL *out,                  \
+                         const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead, const REAL *bias, REAL *out, \
                          ptrdiff_t out_step);                                                                          \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \
-        void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step);                   \
+        void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream);       \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
-        void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out);                         \
+        void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
+        void (*drain)(void);                                                                                           \
+        void (*lines)(ptrdiff_t channels, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,          \
+                      ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
     }
 
@@ -32,14 +36,15 @@ typedef struct {
 } convt_level;
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
-    {prefix##lanes,     prefix##max_positions, prefix##channels,   prefix##positions,                                  \
-     prefix##transpose, prefix##accumulate,    prefix##interleave, prefix##finite}
+    {prefix##lanes,      prefix##max_positions, prefix##channels, prefix##positions, prefix##transpose,                \
+     prefix##accumulate, prefix##interleave,    prefix##drain,    prefix##lines,     prefix##finite}
 #define CONVT_LEVEL(isa)                                                                                               \
     {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_)}
 
 /* __builtin_shufflevector came with gcc 12. */
 #if defined(__clang__) || __GNUC__ >= 12
 #if defined(__x86_64__)
+#include <immintrin.h>
 #include "isa_avx2.h"
 #include "isa_avx512.h"
 #elif defined(__aarch64__)

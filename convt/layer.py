@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from convt import isa, threads
-from convt.arrays import as_array, as_native, check_out, check_same_dtype
+from convt.arrays import as_array, as_native, check_out, check_same_dtype, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
 from convt.plan import Plan, make_plan
 from convt.report import Report
@@ -153,7 +153,7 @@ class Layer:
         plan = self._plan(x.shape)
         shape = plan.output_shape
         if out is None:
-            result = target = np.empty(shape, dtype)
+            result = target = empty_aligned(shape, dtype)
         else:
             result = check_out(out, shape, dtype, ((name("x"), x), *inputs))
             target = result if result.flags.aligned and result.dtype.isnative else np.empty(shape, dtype)

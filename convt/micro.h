@@ -6,6 +6,7 @@
      NAME(kernel)   the instance's name of a kernel
      POSITIONS      most positions of a register tile of `channels`, whose width is two vectors
      ACCUMULATORS   registers that a tile of `positions` may fill
+     STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
      INTERLEAVE_LOW, INTERLEAVE_HIGH   shuffle indices: a0 b0 a1 b1 ... of the lower and upper halves of a and b
 
    A tile keeps its sums in registers through the whole reduction: one chain of fused multiply-adds per output, taps
@@ -16,12 +17,13 @@ typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), a
 #define VECTOR NAME(vector)
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
+#define ALIGNED(pointer) (((uintptr_t)(pointer) % (LANES * sizeof(REAL))) == 0)
 #define INLINE static inline __attribute__((always_inline))
 
 /* Lanes along channels: sums[p][v] = bias[v] + x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
-                                REAL *out, ptrdiff_t out_step)
+                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead,
+                                const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
     VECTOR sums[POSITIONS][2];
 #pragma GCC unroll 16
@@ -41,6 +43,9 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
                     sums[p][v] += row[c + p * x_step] * weights[v];
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                __builtin_prefetch(w + ahead + v * LANES, 0, 2);
             w += vectors * LANES;
         }
     }
@@ -52,20 +57,21 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 }
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
-   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. */
+   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. The weights `ahead` elements
+   further on are fetched into the second-level cache: those of the next tile, where this is the last use of these. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
-                           const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias, REAL *out,
+                           const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead, const REAL *bias, REAL *out,
                            ptrdiff_t out_step)
 {
 #define TILE(p)                                                                                                        \
     case p:                                                                                                            \
         if (p <= POSITIONS) {                                                                                          \
             if (vectors == 2)                                                                                          \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, bias, out,    \
-                                    out_step);                                                                         \
+                NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, ahead, bias,  \
+                                    out, out_step);                                                                    \
             else                                                                                                       \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, bias, out,    \
-                                    out_step);                                                                         \
+                NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, ahead, bias,  \
+                                    out, out_step);                                                                    \
         }                                                                                                              \
         break;
     switch (positions) {
@@ -148,9 +154,10 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef VECTORS
 }
 
-/* LANES rows of LANES elements, transposed: out[i*out_step + j] = rows[j][offset + i].
+/* LANES rows of LANES elements, transposed: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches,
+   where out is aligned.
    Interleaving the halves of the list log2(LANES) times is the transposition. */
-static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step)
+static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream)
 {
     VECTOR block[LANES], next[LANES];
 #pragma GCC unroll 16
@@ -167,9 +174,38 @@ static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out
         for (int i = 0; i < LANES; i++)
             block[i] = next[i];
     }
+    if (stream && ALIGNED(out) && out_step % LANES == 0) {
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            STREAM(out + i * out_step, block[i]);
+        return;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         STORE(out + i * out_step, block[i]);
+}
+
+/* A line of n elements per channel, zeros before and after it: target[c*target_step + ...]. */
+static void NAME(lines)(ptrdiff_t channels, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
+                        ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
+{
+    for (ptrdiff_t c = 0; c < channels; c++) {
+        const REAL *from = (const REAL *)(source + c * source_step);
+        REAL *to = target + c * target_step;
+        for (ptrdiff_t i = 0; i < before; i++)
+            to[i] = 0;
+        to += before;
+        ptrdiff_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+            STORE(to + i, LOAD(from + i));
+        if (n >= LANES && i < n)
+            STORE(to + n - LANES, LOAD(from + n - LANES));
+        else
+            for (; i < n; i++)
+                to[i] = from[i];
+        for (i = 0; i < after; i++)
+            to[n + i] = 0;
+    }
 }
 
 /* One row of sums from rows of products that lie at different offsets: out[i] = bias + terms[0][i] + terms[1][i] ... */
@@ -190,23 +226,46 @@ static void NAME(accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *ter
     }
 }
 
-/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. */
-static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out)
+/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. */
+static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
 {
     ptrdiff_t i = 0;
-    if (places == 1) {
-        memcpy(out, rows[0], n * sizeof(REAL));
-        return;
-    }
-    if (places == 2)
+    if (places <= 2) {
+        /* Singly up to the first aligned place; without one, to the end. */
+        ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
+        single = stream ? single / places : 0;
+        for (; i < single && i < n; i++)
+            for (ptrdiff_t e = 0; e < places; e++)
+                out[i * places + e] = rows[e][i];
+        stream = stream && ALIGNED(out + i * places);
         for (; i + LANES <= n; i += LANES) {
-            const VECTOR even = LOAD(rows[0] + i), odd = LOAD(rows[1] + i);
-            STORE(out + 2 * i, __builtin_shufflevector(even, odd, INTERLEAVE_LOW));
-            STORE(out + 2 * i + LANES, __builtin_shufflevector(even, odd, INTERLEAVE_HIGH));
+            VECTOR low = LOAD(rows[0] + i), high = low;
+            if (places == 2) {
+                const VECTOR odd = LOAD(rows[1] + i);
+                high = __builtin_shufflevector(low, odd, INTERLEAVE_HIGH);
+                low = __builtin_shufflevector(low, odd, INTERLEAVE_LOW);
+            }
+            REAL *target = out + i * places;
+            if (stream) {
+                STREAM(target, low);
+                if (places == 2)
+                    STREAM(target + LANES, high);
+            } else {
+                STORE(target, low);
+                if (places == 2)
+                    STORE(target + LANES, high);
+            }
         }
+    }
     for (; i < n; i++)
         for (ptrdiff_t e = 0; e < places; e++)
             out[i * places + e] = rows[e][i];
+}
+
+/* Orders streamed stores before whatever follows. */
+static void NAME(drain)(void)
+{
+    DRAIN();
 }
 
 /* Whether every element is finite: Inf and NaN times 0 are NaN. */
@@ -227,4 +286,5 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 #undef VECTOR
 #undef LOAD
 #undef STORE
+#undef ALIGNED
 #undef INLINE

@@ -17,9 +17,10 @@ ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
 MAX_TILE = 8
 
-# A thread is worth waking for about 50 microseconds of work: multiplications in that time at the generic level.
+# A thread is worth waking for about 50 microseconds of work: multiplications in that time at the generic level,
+# and what the vectorised ones do more of.
 MACS_PER_THREAD = 200_000
-
+VECTOR_SPEED = 10
 
 # The vectorised paths.
 CHANNELS, POSITIONS, COLUMNS = "channel lanes", "position lanes", "position lanes, columns first"
@@ -202,9 +203,11 @@ def even_part(n: int, most: int) -> int:
     return max(1, -(-n // max(1, -(-n // most))))
 
 
+@lru_cache(maxsize=256)  # plans hold no arrays of their layer: calls that pack anew share them
 def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bool = True) -> Plan:
     """Plan a call for at most `threads` threads; `finite` says that no weight is Inf or NaN."""
-    threads = min(threads, max(1, geometry.macs // MACS_PER_THREAD))
+    speed = 1 if isa == "generic" else VECTOR_SPEED
+    threads = min(threads, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
     if not finite:

@@ -36,7 +36,9 @@ def forced(way):
         patch.setenv("CONVT_ISA", level)
         if path:
             patch.setattr(plan, "PATHS", (path,))
+        plan.make_plan.cache_clear()
         yield
+    plan.make_plan.cache_clear()
 
 
 def bits(array):
