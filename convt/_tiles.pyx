@@ -266,7 +266,8 @@ cdef class BoxTable:
     def workspace(self):
         """Scratch bytes per thread."""
         return (
-            (self.input_size() + self.sums_size() + self.products_size()) * (sizeof(double) if self.double else sizeof(float))
+            (self.input_size() + self.sums_size() + self.products_size())
+            * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
             + max(self.inner_places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
             + 5 * CACHE_LINE
