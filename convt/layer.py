@@ -7,11 +7,11 @@ import numpy as np
 from convt import isa, threads
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
-from convt.plan import Plan, make_plan
+from convt.plan import Packed, Plan, make_plan
 from convt.report import Report
 
 PRECISIONS = ("highest", "high", "medium")
-PLANS_KEPT = 64  # shapes a layer remembers; a serving process with random lengths must not grow
+SHAPES_KEPT = 64  # that a layer remembers; a serving process with random lengths must not grow
 
 
 class Layer:
@@ -54,8 +54,9 @@ class Layer:
         self._n_threads = threads.check(n_threads)
         self._precision = choice(precision, "precision", PRECISIONS)
         self._isa = isa.choose()
-        self._plans: dict[tuple, Plan] = {}
-        self._packed: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+        self._dtype = np.dtype(self._w.dtype.type)  # native, and the same object as other arrays' dtype
+        self._ready: dict[tuple, tuple[Plan, Packed]] = {}
+        self._packed: dict[tuple, Packed] = {}
         self._finite = True  # as far as is known; packing finds out
 
     def output_shape(self, x_shape: Sequence[int]) -> tuple[int, ...]:
@@ -91,15 +92,9 @@ class Layer:
 
     def _plan(self, x_shape: tuple[int, ...]) -> Plan:
         limit = threads.resolve(self._n_threads)
-        plan = self._plans.get((x_shape, limit))
-        if plan is None:
-            plan = make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            self._plans[x_shape, limit] = plan
-        return plan
+        return make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
 
-    def _prepare(self, x_shape: tuple[int, ...]) -> tuple[Plan, tuple[np.ndarray, np.ndarray]]:
+    def _prepare(self, x_shape: tuple[int, ...]) -> tuple[Plan, Packed]:
         """A plan for `x_shape`, and the weights as it wants them."""
         plan = self._plan(x_shape)
         packed = self._packed.get(plan.pack_key)
@@ -107,10 +102,20 @@ class Layer:
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
                 self._finite = False
-                self._plans.clear()
                 return self._prepare(x_shape)
             self._packed[plan.pack_key] = packed
         return plan, packed
+
+    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple[Plan, Packed]:
+        """What `_prepare` says, remembered by shape and thread limit."""
+        key = x_shape, threads.resolve(self._n_threads)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._prepare(x_shape)
+            if len(self._ready) >= SHAPES_KEPT:
+                self._ready.clear()
+            self._ready[key] = ready
+        return ready
 
     def __call__(self, x: object, out: np.ndarray | None = None) -> np.ndarray:
         """Apply the layer.
@@ -146,23 +151,30 @@ class Layer:
         return self._run(x, out, ((name("w"), self._w), *bias, *inputs))
 
     def _run(self, x: object, out: object, inputs: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
-        name = self._rules.argument
-        x = as_array(x, name("x"), self._rules.dtypes)
-        check_same_dtype(x, name("x"), self._w, name("w"))
-        dtype = x.dtype.newbyteorder("=")
-        plan = self._plan(x.shape)
+        if type(x) is np.ndarray and x.dtype is self._dtype and x.flags.aligned:
+            given = source = x
+        else:
+            given, source = self._check_input(x)
+        plan, packed = self._ready_for(source.shape)
         shape = plan.output_shape
         if out is None:
-            result = target = empty_aligned(shape, dtype)
+            result = target = empty_aligned(shape, self._dtype)
         else:
-            result = check_out(out, shape, dtype, ((name("x"), x), *inputs))
-            target = result if result.flags.aligned and result.dtype.isnative else np.empty(shape, dtype)
+            result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
+            native = result.flags.aligned and result.dtype.isnative
+            target = result if native else np.empty(shape, self._dtype)
         if target.size:
-            plan, packed = self._prepare(x.shape)
-            plan.run(as_native(x), target, packed)
+            plan.run(source, target, packed)
         if target is not result:
             result[...] = target
         return result
+
+    def _check_input(self, x: object) -> tuple[np.ndarray, np.ndarray]:
+        """`x` as an array of the right dtype, and the same as the kernels can read it."""
+        name = self._rules.argument
+        array = as_array(x, name("x"), self._rules.dtypes)
+        check_same_dtype(array, name("x"), self._w, name("w"))
+        return array, as_native(array)
 
 
 class ConvTranspose(Layer):

@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,10 @@ PATHS = (CHANNELS, POSITIONS, COLUMNS)
 # Bytes per thread of a box's packed input, and of both where products of every kernel position come first.
 INPUT_BYTES = 1 << 20
 COLUMNS_BYTES = 5 << 19
+
+
+# Weights and bias as a plan's kernels read them.
+Packed: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class Phase(NamedTuple):
@@ -84,11 +88,11 @@ class Plan:
         """Scratch bytes per thread."""
         raise NotImplementedError
 
-    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         """Weights and bias as `run` wants them; None if this path cannot multiply them."""
         raise NotImplementedError
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
         """Compute every element of `y`, which has some."""
         raise NotImplementedError
 
@@ -144,11 +148,11 @@ class RowPlan(Plan):
     def workspace(self) -> int:
         return self.table.workspace(self.tile)
 
-    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         group = self.geometry.group
         return pack_tiles(w, group, self.tile), pack_bias(b, self.dtype, self.channels, group, self.tile)
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
         _kernels.run(x, y, *packed, self.table, self.dtype, self.bands, self.threads)
 
 
@@ -185,13 +189,13 @@ class BoxPlan(Plan):
     def workspace(self) -> int:
         return self.table.workspace
 
-    def pack(self, w: np.ndarray, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         dtype = SUM_DTYPE_FMA[self.dtype]
         bias = np.zeros(self.geometry.out_channels, dtype) if b is None else np.ascontiguousarray(widen(b, dtype))
         wide = np.ascontiguousarray(widen(w, dtype)).reshape(w.shape[0], w.shape[1], -1)
         return _tiles.pack(self.table, wide, bias, self.threads)
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> None:
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
         _tiles.run(x, y, *packed, self.table, self.dtype, self.splits, self.threads)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import convt
-from convt.layer import PLANS_KEPT
+from convt.layer import SHAPES_KEPT
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -66,10 +66,9 @@ def test_many_threads_at_once():
 
 def test_remembered_shapes_are_bounded():
     one = layer()
-    for i in range(2 * PLANS_KEPT):
-        one.output_shape((1, 6, 1 + i, 1))
-        one.explain((1, 6, 1 + i, 1))
-    assert len(one._plans) <= PLANS_KEPT
+    for i in range(2 * SHAPES_KEPT):
+        one(inputs(1, 6, 1 + i, 1))
+    assert len(one._ready) <= SHAPES_KEPT
 
 
 def test_explain_counts():

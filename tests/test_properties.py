@@ -94,6 +94,43 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype
 
 
 @every_way
+@settings(max_examples=100, deadline=None)
+@given(config=configurations(), seed=seeds, in_weights=st.booleans())
+def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, in_weights):
+    x_shape, w_shape, attributes = config
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape).astype(np.float32), integer_data(rng, w_shape).astype(np.float32)
+    for array in (x, w) if in_weights else (x,):
+        if array.size:
+            places = rng.integers(0, array.size, 3)
+            array.reshape(-1)[places] = rng.choice([np.inf, -np.inf, np.nan], 3)
+    with np.errstate(invalid="ignore"):
+        wanted = oracle(x, w, None, attributes, np.float32)
+    with forced(way):
+        np.testing.assert_array_equal(convt.conv_transpose(x, w, **attributes), wanted)
+
+
+@every_way
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "strides", "pads"),
+    [
+        ((1, 3, 288, 512), (3, 5, 2, 2), (2, 2), (0, 0, 0, 0)),  # rows of whole cache lines
+        ((1, 2, 100, 1024), (2, 17, 3, 3), (1, 2), (1, 0, 0, 1)),  # long rows across them
+        ((2, 1, 900, 300), (1, 3, 4, 4), (2, 2), (1, 1, 1, 1)),
+        ((1, 2, 700_001), (2, 2, 3), (1,), (1, 1)),
+    ],
+)
+def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    attributes = {"strides": strides, "pads": pads}
+    with forced(way):
+        y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), n_threads=2, **attributes)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+
+
+@every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
 def test_same_bits_for_any_number_of_threads(way, config, seed, dtype):
