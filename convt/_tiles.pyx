@@ -43,6 +43,7 @@ cdef extern from "kernels.h" nogil:
         ) noexcept nogil
         void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
         void (*drain)() noexcept nogil
         void (*lines)(
@@ -62,6 +63,7 @@ cdef extern from "kernels.h" nogil:
         ) noexcept nogil
         void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
         void (*drain)() noexcept nogil
         void (*lines)(
@@ -145,6 +147,7 @@ cdef class ClassList:
     cdef int64_t[::1] first_tap, first_place, first_kernel
     cdef int64_t[::1] kernel_index  # [place][tap]
     cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
+    cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
 
     def __init__(self, classes, origin, steps, Py_ssize_t scale):
         self.n = len(classes)
@@ -154,6 +157,7 @@ cdef class ClassList:
         kernel = [k for c in classes for row in c.kernel for k in row]
         self.kernel_index = np.array(kernel or [0], dtype=np.int64)
         shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
+        self.shifts = shifts
         self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil:
@@ -177,8 +181,9 @@ cdef class BoxTable:
     along_channels : bool
         Lanes along output channels; otherwise along positions.
     columns_first : bool
-        With lanes along positions: multiply every input position by every kernel position first, then add up the
-        products of each place. For few output channels, whose classes would be short of rows.
+        Multiply every input position by every kernel position first, then add up the products of each place. With
+        lanes along positions for few output channels, whose classes would be short of rows; with lanes along
+        channels for images so small that the zeros around them would cost more than the additions.
     block : int
         Output channels of a block.
     """
@@ -314,7 +319,10 @@ cdef class BoxTable:
 
     cdef Py_ssize_t products_size(self) noexcept nogil:
         """Elements of a block's products at every place of the packed input, where these are made first."""
-        return self.columns(self.products, 0, 0) * self.x_step + SLACK * self.lanes if self.columns_first else 0
+        cdef Py_ssize_t n = self.padded(self.columns(self.products, 0, 0))
+        if not self.columns_first:
+            return 0
+        return n * (self.input_elements if self.along_channels else self.x_step) + SLACK * self.lanes
 
 
 cdef inline void transpose(
@@ -441,7 +449,7 @@ cdef bint pack_block(
             done += tile
         if table.columns_first:
             for m in range(width):
-                bias[table.bias_offset[block, i] + n + m] = b[block * table.block + m]
+                bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
     return finite
 
 
@@ -608,25 +616,27 @@ cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run)
 
 cdef void multiply_along_channels(
     BoxTable table,
+    ClassList classes,
     const Box *box,
     Py_ssize_t block,
+    Py_ssize_t runs,
+    Py_ssize_t length,
     const real_t *input,
     const real_t *weights,
     const real_t *bias,
-    real_t *sums,
+    real_t *out,
 ) noexcept nogil:
-    """Every sum of one block of channels: class after class, [position][column]."""
-    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, tiles, p, p_end, ahead, base, step, runs, length
+    """The sums of `runs` runs of `length` positions: class after class, [position][column]."""
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, ahead, base, step
+    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
-    runs = count_runs(table, box, &length)
-    tiles = (length + table.max_positions - 1) // table.max_positions
-    for i in range(table.classes.n):
-        n_taps = table.classes.taps(i)
-        offsets = &table.classes.tap_offset[0] + table.classes.first_tap[i]
+    for i in range(classes.n):
+        n_taps = classes.taps(i)
+        offsets = &classes.tap_offset[0] + classes.first_tap[i]
         w = weights + table.weight_offset[block, i]
-        n = table.columns(table.classes, block, i)
+        n = table.columns(classes, block, i)
         step = table.padded(n)
         done = 0
         while done < n:
@@ -643,16 +653,66 @@ cdef void multiply_along_channels(
                         table.level.f32.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
                             input + (base + p) * table.x_step, table.x_step, w, ahead, added,
-                            sums + (run * length + p) * step + done, step,
+                            out + (run * length + p) * step + done, step,
                         )
                     else:
                         table.level.f64.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
                             input + (base + p) * table.x_step, table.x_step, w, ahead, added,
-                            sums + (run * length + p) * step + done, step,
+                            out + (run * length + p) * step + done, step,
                         )
             w += n_taps * table.in_channels * tile
             done += tile
+        out += step * table.positions()
+
+
+cdef void add_columns_along_channels(
+    BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, const real_t *added, real_t *sums
+) noexcept nogil:
+    """Sums [position][column] of whole images from the products of their input positions, [position][column]."""
+    cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block)
+    cdef Py_ssize_t product_step = table.padded(table.columns(table.products, block, 0))
+    cdef Py_ssize_t i, t, place, position, row, rest, a, begin, end, step, n_taps, rows = 1, cells
+    cdef int64_t index, source
+    cdef const int64_t *kernel_index
+    cdef bint inside
+    cells = table.axes[last, CELLS]
+    for a in range(last):
+        rows *= box.size[a]
+    for i in range(table.classes.n):
+        n_taps = table.classes.taps(i)
+        step = table.padded(table.columns(table.classes, block, i))
+        for place in range(table.classes.places(i)):
+            for position in range(rows * cells):
+                memcpy(sums + position * step + place * width, added, width * sizeof(real_t))
+            kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
+            for t in range(n_taps):
+                index = table.classes.first_tap[i] + t
+                begin = max(0, -table.classes.shifts[index, last - 1])
+                end = min(cells, table.axes[last, INPUT] - table.classes.shifts[index, last - 1])
+                for row in range(rows if begin < end else 0):
+                    rest = row
+                    inside = True
+                    position = table.classes.shifts[index, last - 1]
+                    for a in range(last - 1, -1, -1):
+                        source = rest % box.size[a] + (table.classes.shifts[index, a - 1] if a else 0)
+                        rest //= box.size[a]
+                        inside &= 0 <= source < (table.axes[a, INPUT] if a else box.size[0])
+                        position += source * table.steps[a]
+                    if not inside:
+                        continue
+                    if real_t is float:
+                        table.level.f32.add_rows(
+                            end - begin, width,
+                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
+                            sums + (row * cells + begin) * step + place * width, step,
+                        )
+                    else:
+                        table.level.f64.add_rows(
+                            end - begin, width,
+                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
+                            sums + (row * cells + begin) * step + place * width, step,
+                        )
         sums += step * table.positions()
 
 
@@ -701,7 +761,7 @@ cdef void multiply_along_positions(
                 column += tile
 
 
-cdef void add_columns(
+cdef void add_columns_along_positions(
     BoxTable table,
     const Box *box,
     Py_ssize_t block,
@@ -746,13 +806,24 @@ cdef void multiply(
 ) noexcept nogil:
     """Every sum of one block of channels of a box."""
     cdef Py_ssize_t run, runs, length
-    if table.along_channels:
-        multiply_along_channels(table, box, block, input, weights, bias, sums)
+    if table.along_channels and table.columns_first:
+        multiply_along_channels(
+            table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products
+        )
+        add_columns_along_channels(
+            table, box, block, products,
+            bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums,
+        )
+    elif table.along_channels:
+        runs = count_runs(table, box, &length)
+        multiply_along_channels(
+            table, table.classes, box, block, runs, length, input, weights, bias, sums
+        )
     elif table.columns_first:
         multiply_along_positions(
             table, table.products, block, input, table.input_elements, weights, bias, products, table.x_step
         )
-        add_columns(
+        add_columns_along_positions(
             table, box, block, products,
             bias + table.bias_offset[block, 0] + table.columns(table.products, block, 0), sums, terms,
         )

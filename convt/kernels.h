@@ -18,6 +18,8 @@
                           REAL *out, ptrdiff_t out_step);                                                              \
         void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream);       \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
+        void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
+                         ptrdiff_t target_step);                                                                       \
         void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
         void (*drain)(void);                                                                                           \
         void (*lines)(ptrdiff_t channels, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,          \
@@ -36,8 +38,9 @@ typedef struct {
 } convt_level;
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
-    {prefix##lanes,      prefix##max_positions, prefix##channels, prefix##positions, prefix##transpose,                \
-     prefix##accumulate, prefix##interleave,    prefix##drain,    prefix##lines,     prefix##finite}
+    {prefix##lanes,     prefix##max_positions, prefix##channels, prefix##positions,                                    \
+     prefix##transpose, prefix##accumulate,    prefix##add_rows, prefix##interleave,                                   \
+     prefix##drain,     prefix##lines,         prefix##finite}
 #define CONVT_LEVEL(isa)                                                                                               \
     {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_)}
 

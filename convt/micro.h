@@ -226,6 +226,21 @@ static void NAME(accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *ter
     }
 }
 
+/* n rows of `width` elements added to others: target[i*target_step + j] += source[i*source_step + j]. */
+static void NAME(add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,
+                           ptrdiff_t target_step)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        ptrdiff_t j = 0;
+        for (; j + LANES <= width; j += LANES)
+            STORE(target + j, LOAD(target + j) + LOAD(source + j));
+        for (; j < width; j++)
+            target[j] += source[j];
+        source += source_step;
+        target += target_step;
+    }
+}
+
 /* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. */
 static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
 {

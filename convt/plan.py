@@ -10,7 +10,7 @@ from convt import _kernels, _tiles
 from convt.geometry import Geometry
 from convt.packing import SUM_DTYPE, pack_bias, pack_tiles, widen
 from convt.report import Report
-from convt.tiling import BoxLayout, Cells, cut, lay_out
+from convt.tiling import BoxLayout, Cells, cut, lay_out, lay_out_images
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -23,12 +23,13 @@ MACS_PER_THREAD = 200_000
 VECTOR_SPEED = 10
 
 # The vectorised paths.
-CHANNELS, POSITIONS, COLUMNS = "channel lanes", "position lanes", "position lanes, columns first"
-PATHS = (CHANNELS, POSITIONS, COLUMNS)
+CHANNELS, CHANNEL_COLUMNS = "channel lanes", "channel lanes, columns first"
+POSITIONS, COLUMNS = "position lanes", "position lanes, columns first"
+PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, COLUMNS)
 
-# Bytes per thread of a box's packed input, and of both where products of every kernel position come first.
+# Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
-COLUMNS_BYTES = 5 << 19
+COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
 
 
 # Weights and bias as a plan's kernels read them.
@@ -167,7 +168,15 @@ class BoxPlan(Plan):
         self.layout = layout = boxes.layout
         self.block = block = boxes.block
         double = dtype == "float64"
-        self.table = _tiles.BoxTable(geometry, layout, isa, double, path == CHANNELS, path == COLUMNS, block)
+        self.table = _tiles.BoxTable(
+            geometry,
+            layout,
+            isa,
+            double,
+            path in (CHANNELS, CHANNEL_COLUMNS),
+            path in (CHANNEL_COLUMNS, COLUMNS),
+            block,
+        )
         whole = layout.boxes * geometry.group
         self.splits = 1
         if whole % threads:
@@ -179,7 +188,7 @@ class BoxPlan(Plan):
     def tiles(self) -> dict[str, object]:
         return {
             "channels": self.block,
-            "box": tuple(int(n) for n in self.layout.axes[:, 4]),
+            "box": self.layout.box,
             "boxes": self.layout.boxes,
             "splits": self.splits,
             "tasks": self.layout.boxes * self.geometry.group * self.splits,
@@ -249,10 +258,12 @@ class Boxes(NamedTuple):
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
-        if path == CHANNELS:
+        if path in (CHANNELS, CHANNEL_COLUMNS):
             block = min(channels, 2 * lanes)
             columns = sum(-(-block * len(c.places) // lanes) * lanes for c in cells.classes)
             stored = -(-in_channels // lanes) * lanes
+            if path == CHANNEL_COLUMNS:
+                stored += -(-block * kernel // lanes) * lanes  # the products lie beside the input
             slack = 0
         elif path == POSITIONS:
             block = min(channels, max(1, 32 // cells.places))
@@ -262,49 +273,64 @@ class Boxes(NamedTuple):
             block = min(channels, max(1, 96 // kernel))
             columns = block * cells.places
             slack = stored = in_channels + block * kernel  # the products lie beside the input
-        limit = (COLUMNS_BYTES if path == COLUMNS else INPUT_BYTES) - slack * 8 * lanes * item
-        limits = (most, stored * item, limit, columns * item)
-        layout = lay_out(cells, *limits, 1)
+        limit = COLUMNS_BYTES if path == COLUMNS else INPUT_BYTES
+        limits = (most, stored * item, limit - slack * 8 * lanes * item, columns * item)
+        layout = cls.laid_out(cells, path, limits, 1)
         if layout is None:
             return None
         return cls(path, block, layout, limits, estimate(geometry, layout, path, block, lanes))
+
+    @staticmethod
+    def laid_out(cells: Cells, path: str, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:
+        """At least `wanted` boxes, as far as there are cells."""
+        if path == CHANNEL_COLUMNS:
+            return lay_out_images(cells, *limits[1:], wanted)
+        return lay_out(cells, *limits, wanted)
 
     def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
         """The same, in at least `wanted` boxes, as far as there are cells."""
         if self.layout.boxes >= wanted:
             return self
-        layout = lay_out(cells, *self.limits, wanted)
+        layout = self.laid_out(cells, self.path, self.limits, wanted)
         return self._replace(layout=layout) if layout else self
 
 
 def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes: int) -> float:
     """Cycles of one thread, for choosing between paths: two vector FMAs a cycle, times what was measured.
 
-    The factors are fits to the layers of asv_benchmarks on AVX-512: sums that lie along channels cost a cycle per
-    output to transpose, interleaving costs a third of one; lanes along positions reload the input for every tap,
-    the more often the fewer rows share it.
+    The factors are fits to the layers of asv_benchmarks, AVX-512 and float32. Sums that lie along channels cost
+    two cycles per output to transpose and store, interleaving costs a third of one and some cycles a row. Lanes
+    along positions load the input anew for every tap and tile, the more often the fewer rows share it.
     """
     in_channels = geometry.in_channels // geometry.group
     channels = geometry.out_channels // geometry.group
     blocks = -(-channels // block)
-    kernel = math.prod(a.kernel for a in geometry.axes)
-    places = sum(len(c.places) for c in layout.classes)
-    outputs = geometry.group * layout.boxes * layout.runs * layout.run_length * channels * places
     boxes = geometry.group * layout.boxes
+    kernel = math.prod(a.kernel for a in geometry.axes)
+    outputs = math.prod(geometry.output_shape)
+    transposed = 2 * outputs
+    row = geometry.output_shape[-1]
+    interleaved = outputs * (0.3 + (32 if row % lanes else 8) / row)
+    if path == CHANNEL_COLUMNS:
+        vectors = -(-block * kernel // lanes) * blocks
+        addition = 2 if block % lanes == 0 else lanes  # of a vector, or element by element
+        return boxes * (in_channels / 2 + addition) * vectors * layout.input_elements + transposed
     if path == COLUMNS:
         positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
-        products = 1.25 * in_channels * kernel * channels * positions / lanes / 2
-        return boxes * (products + 1.5 * kernel * channels * positions / lanes) + outputs * 0.3
+        products = boxes * kernel * channels * positions / lanes
+        return products * (1.5 * in_channels / 2 + 1.5) + interleaved
     if path == CHANNELS:
         vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes) * blocks
-        return boxes * in_channels * vectors * layout.runs * layout.run_length / 2 + outputs
+        # Several taps read the input again, and the zeros between rows.
+        again = 1.1 if any(len(c.shifts) > 1 for c in layout.classes) else 1
+        return again * boxes * in_channels * vectors * layout.runs * layout.run_length / 2 + transposed
     positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
     rows = 0.0
     for c in layout.classes:
         n = block * len(c.places)
-        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.2 if len(c.shifts) == 1 else 1.5)
-    return boxes * in_channels * blocks * rows * positions / lanes / 2 + outputs * 0.3
+        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3)
+    return boxes * in_channels * blocks * rows * positions / lanes / 2 + interleaved
 
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
-FEW_ROWS = {1: 2.0, 2: 1.5, 3: 1.3}
+FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}

@@ -86,6 +86,11 @@ class BoxLayout(NamedTuple):
     run_length: int
     input_elements: int
 
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Cells of a box, per axis."""
+        return tuple(int(row[4]) for row in self.axes)
+
 
 def normalise(axis: Axis) -> Axis:
     """With one input the stride has no effect: take the one that leaves one tap a place."""
@@ -242,3 +247,32 @@ def lay_out(
     return BoxLayout(
         table, cells.classes, size.run_axis, boxes, size.steps, size.runs, size.run_length, size.input_elements
     )
+
+
+def lay_out_images(
+    cells: Cells, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int
+) -> BoxLayout | None:
+    """Boxes of whole images, their input packed without zeros around it, or None where one image is too large.
+
+    Parameters are those of `lay_out`.
+    """
+    inputs = [axis.input for axis in cells.axes[1:]]
+    places, positions = math.prod(inputs), math.prod(cells.counts[1:])
+    if places == 0:
+        return None
+    images = min(input_limit // (places * input_bytes), SUMS_BYTES // (positions * sum_bytes), cells.counts[0])
+    images = min(images, -(-cells.counts[0] // least_boxes))
+    if images < 1:
+        return None
+    table = np.array(
+        [(cells.counts[0], 1, cells.counts[0], cells.counts[0], images, 0, 0, images)]
+        + [
+            (axis.input, min(axis.stride, axis.output), axis.output, n, n, 0, axis.input, axis.input)
+            for axis, n in zip(cells.axes[1:], cells.counts[1:], strict=True)
+        ],
+        dtype=np.int64,
+    )
+    steps = tuple(math.prod(inputs[a:]) for a in range(len(inputs) + 1))
+    rows = images * math.prod(cells.counts[1:-1])
+    boxes = -(-cells.counts[0] // images)
+    return BoxLayout(table, cells.classes, len(inputs), boxes, steps, rows, cells.counts[-1], images * places)

@@ -244,7 +244,8 @@ def test_every_path_is_reached(way):
 @pytest.mark.parametrize(
     ("path", "x_shape", "w_shape", "group"),
     [
-        (plan.CHANNELS, (1, 64, 24, 24), (64, 64, 4, 4), 1),
+        (plan.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1),
+        (plan.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1),
         (plan.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
         (plan.COLUMNS, (1, 64, 64, 64), (64, 1, 9, 9), 1),
     ],
