@@ -495,95 +495,123 @@ def pack(BoxTable table not None, w, b, int n_threads):
 
 # ---------------------------------------------------------------------------------------------- input
 
-cdef void pack_line(
-    BoxTable table, const Operands *operands, const char *x, Py_ssize_t n, real_t *target, real_t *square
+# The part of a packed box's axis that holds input: [begin, end) of its places; `first` is the input index of place 0.
+cdef struct Inside:
+    int64_t first
+    Py_ssize_t begin
+    Py_ssize_t end
+
+
+cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
+    cdef Inside part
+    cdef int64_t pitch = table.axes[a, PITCH]
+    part.first = box.begin[a] + table.axes[a, ORIGIN]
+    part.begin = min(max(0, -part.first), pitch)
+    part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
+    part.end = max(part.begin, min(part.end, pitch))
+    return part
+
+
+cdef void pack_along_channels(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
+    real_t *target, Py_ssize_t target_row, real_t *square,
 ) noexcept nogil:
-    """`n` places of every channel from `x` on, position by position: target[place][channel]."""
+    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t c, p, i, j, count, lanes = table.lanes
+    cdef Py_ssize_t c, row, p, i, j, count, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
-    cdef const real_t *rows[MAX_LANES]
+    cdef const real_t *lines[MAX_LANES]
     cdef const char *source
     for c from 0 <= c < table.in_channels by lanes:
-        for p from 0 <= p < n by lanes:
-            count = min(lanes, n - p)
-            for i in range(lanes):
-                # Channels beyond the last one repeat it; nothing reads them.
-                source = x + min(c + i, table.in_channels - 1) * channel_step + p * step
-                if direct and count == lanes:
-                    rows[i] = <const real_t *> source
+        for row in range(rows):
+            for p from 0 <= p < n by lanes:
+                count = min(lanes, n - p)
+                for i in range(lanes):
+                    # Channels beyond the last one repeat it; nothing reads them.
+                    source = x + min(c + i, table.in_channels - 1) * channel_step + row * row_step + p * step
+                    if direct and count == lanes:
+                        lines[i] = <const real_t *> source
+                    else:
+                        read(operands.dtype, source, step, count, square + i * lanes)
+                        lines[i] = square + i * lanes
+                if count == lanes:
+                    transpose(table, lines, 0, target + row * target_row + p * table.x_step + c, table.x_step)
                 else:
-                    read(operands.dtype, source, step, count, square + i * lanes)
-                    rows[i] = square + i * lanes
-            if count == lanes:
-                transpose(table, rows, 0, target + p * table.x_step + c, table.x_step)
-            else:
-                for i in range(count):
-                    for j in range(lanes):
-                        target[(p + i) * table.x_step + c + j] = rows[j][i]
+                    for i in range(count):
+                        for j in range(lanes):
+                            target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
+
+
+cdef void pack_along_positions(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows,
+    Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, real_t *target,
+) noexcept nogil:
+    """`rows` rows of one channel, each `n` places from `x` on with zeros before and after them."""
+    cdef Py_ssize_t row, step = operands.x_strides[table.n_axes]
+    if operands.plain and step == sizeof(real_t):
+        if real_t is float:
+            table.level.f32.lines(rows, before, n, after, x, row_step, target, before + n + after)
+        else:
+            table.level.f64.lines(rows, before, n, after, x, row_step, target, before + n + after)
+        return
+    for row in range(rows):
+        memset(target, 0, before * sizeof(real_t))
+        read(operands.dtype, x + row * row_step, step, n, target + before)
+        memset(target + before + n, 0, after * sizeof(real_t))
+        target += before + n + after
 
 
 cdef void pack_input(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it."""
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory."""
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t rows = 1, row, rest, a, c, place, width
-    cdef int64_t i, end, begin, first = box.begin[last] + table.axes[last, ORIGIN]
+    cdef Py_ssize_t height = table.axes[last - 1, PITCH], width = table.axes[last, PITCH]
+    cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
+    cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
+    cdef Inside columns = part_inside(table, box, last), rows, part
+    cdef int64_t place
     cdef const char *x
-    cdef bint inside
-    cdef real_t *line
-    for a in range(last):
-        rows *= table.axes[a, PITCH]
-    width = table.axes[last, PITCH]
-    begin = min(max(0, -first), width)
-    end = min(table.axes[last, INPUT], box.begin[last] + box.size[last] + table.axes[last, REACH]) - first
-    end = max(begin, min(end, width))
-    for row in range(rows):
-        rest = row
-        inside = True
+    cdef real_t *begin
+    for a in range(last - 1):
+        blocks *= table.axes[a, PITCH]
+    for block in range(blocks):
+        rest = block
+        rows = part_inside(table, box, last - 1)
         x = operands.x + group * table.in_channels * operands.x_strides[1]
-        for a in range(last - 1, -1, -1):
-            i = box.begin[a] + table.axes[a, ORIGIN] + rest % table.axes[a, PITCH]
+        for a in range(last - 2, -1, -1):
+            part = part_inside(table, box, a)
+            place = rest % table.axes[a, PITCH]
             rest //= table.axes[a, PITCH]
-            if i < 0 or i >= min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]):
-                inside = False
-            x += i * operands.x_strides[a + 1 if a else 0]
-        x += (first + begin) * operands.x_strides[last + 1]
+            if place < part.begin or place >= part.end:
+                rows.end = rows.begin  # nothing but zeros
+            x += (part.first + place) * operands.x_strides[a + 1 if a else 0]
+        x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
         if table.along_channels:
-            line = target + row * width * table.x_step
-            if not inside:
-                memset(line, 0, width * table.x_step * sizeof(real_t))
-                continue
-            memset(line, 0, begin * table.x_step * sizeof(real_t))
-            pack_line(table, operands, x, end - begin, line + begin * table.x_step, square)
-            memset(line + end * table.x_step, 0, (width - end) * table.x_step * sizeof(real_t))
+            begin = target + block * size * table.x_step
+            for r in range(height):
+                if r < rows.begin or r >= rows.end:
+                    memset(begin + r * width * table.x_step, 0, width * table.x_step * sizeof(real_t))
+                    continue
+                memset(begin + r * width * table.x_step, 0, columns.begin * table.x_step * sizeof(real_t))
+                memset(
+                    begin + (r * width + columns.end) * table.x_step, 0,
+                    (width - columns.end) * table.x_step * sizeof(real_t),
+                )
+            pack_along_channels(
+                table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin,
+                begin + (rows.begin * width + columns.begin) * table.x_step, width * table.x_step, square,
+            )
         else:
-            line = target + row * width
-            if inside and operands.plain and operands.x_strides[last + 1] == sizeof(real_t):
-                if real_t is float:
-                    table.level.f32.lines(
-                        table.in_channels, begin, end - begin, width - end, x, operands.x_strides[1], line,
-                        table.x_step,
-                    )
-                else:
-                    table.level.f64.lines(
-                        table.in_channels, begin, end - begin, width - end, x, operands.x_strides[1], line,
-                        table.x_step,
-                    )
-                continue
             for c in range(table.in_channels):
-                if inside:
-                    memset(line, 0, begin * sizeof(real_t))
-                    read(
-                        operands.dtype, x + c * operands.x_strides[1], operands.x_strides[last + 1],
-                        end - begin, line + begin,
-                    )
-                    memset(line + end, 0, (width - end) * sizeof(real_t))
-                else:
-                    memset(line, 0, width * sizeof(real_t))
-                line += table.x_step
-    place = rows * width
+                begin = target + c * table.x_step + block * size
+                memset(begin, 0, rows.begin * width * sizeof(real_t))
+                pack_along_positions(
+                    table, operands, x + c * operands.x_strides[1], row_step, rows.end - rows.begin,
+                    columns.begin, columns.end - columns.begin, width - columns.end, begin + rows.begin * width,
+                )
+                memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
+    place = blocks * size
     if table.along_channels:
         memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
     else:

@@ -22,7 +22,7 @@
                          ptrdiff_t target_step);                                                                       \
         void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
         void (*drain)(void);                                                                                           \
-        void (*lines)(ptrdiff_t channels, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,          \
+        void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
                       ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
     }

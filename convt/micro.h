@@ -185,13 +185,13 @@ static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out
         STORE(out + i * out_step, block[i]);
 }
 
-/* A line of n elements per channel, zeros before and after it: target[c*target_step + ...]. */
-static void NAME(lines)(ptrdiff_t channels, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
+/* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...]. */
+static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
                         ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
 {
-    for (ptrdiff_t c = 0; c < channels; c++) {
-        const REAL *from = (const REAL *)(source + c * source_step);
-        REAL *to = target + c * target_step;
+    for (ptrdiff_t line = 0; line < count; line++) {
+        const REAL *from = (const REAL *)(source + line * source_step);
+        REAL *to = target + line * target_step;
         for (ptrdiff_t i = 0; i < before; i++)
             to[i] = 0;
         to += before;
