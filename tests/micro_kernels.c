@@ -1,0 +1,117 @@
+/* Every micro-kernel of every level that the processor runs, against its definition, on small integers (exact).
+
+   Built and run by tests/test_micro_kernels.py; for another architecture as CONTRIBUTING.md says. */
+
+#include "kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TAPS = 2, CHANNELS = 5, STEP = 300, OUT = 400 };
+
+static int failures = 0;
+
+static void report(const char *level, const char *kernel, int wrong)
+{
+    printf("%s %s: %s\n", level, kernel, wrong ? "WRONG" : "ok");
+    failures += wrong != 0;
+}
+
+#define TEST(REAL)                                                                                                     \
+    static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
+    {                                                                                                                  \
+        static REAL x[4096], w[4096], bias[64], out[9000];                                                             \
+        const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
+        const int n = 20, lanes = k->lanes;                                                                            \
+        int wrong = 0;                                                                                                 \
+        for (int i = 0; i < 4096; i++) {                                                                               \
+            x[i] = rand() % 7 - 3;                                                                                     \
+            w[i] = rand() % 7 - 3;                                                                                     \
+        }                                                                                                              \
+        for (int i = 0; i < 64; i++)                                                                                   \
+            bias[i] = rand() % 7 - 3;                                                                                  \
+        for (int p = 1; p <= k->max_positions; p++)                                                                    \
+            for (int v = 1; v <= 2; v++) {                                                                             \
+                const int width = v * lanes;                                                                           \
+                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, 0, bias, out, width);                          \
+                for (int i = 0; i < p; i++)                                                                            \
+                    for (int j = 0; j < width; j++) {                                                                  \
+                        REAL sum = bias[j];                                                                            \
+                        for (int t = 0; t < TAPS; t++)                                                                 \
+                            for (int c = 0; c < CHANNELS; c++)                                                         \
+                                sum += x[taps[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];              \
+                        wrong += sum != out[i * width + j];                                                            \
+                    }                                                                                                  \
+            }                                                                                                          \
+        report(level, #REAL " channels", wrong);                                                                       \
+        wrong = 0;                                                                                                     \
+        for (int r = 1; r <= 8; r++) {                                                                                 \
+            k->positions(r, n, TAPS, taps, CHANNELS, x, STEP, w, bias, out, OUT);                                      \
+            for (int i = 0; i < r; i++)                                                                                \
+                for (int p = 0; p < n; p++) {                                                                          \
+                    REAL sum = bias[i];                                                                                \
+                    for (int t = 0; t < TAPS; t++)                                                                     \
+                        for (int c = 0; c < CHANNELS; c++)                                                             \
+                            sum += x[taps[t] + c * STEP + p] * w[(t * CHANNELS + c) * r + i];                          \
+                    wrong += sum != out[i * OUT + p];                                                                  \
+                }                                                                                                      \
+        }                                                                                                              \
+        report(level, #REAL " positions", wrong);                                                                      \
+        wrong = 0;                                                                                                     \
+        const REAL *rows[16];                                                                                          \
+        for (int i = 0; i < 16; i++)                                                                                   \
+            rows[i] = x + 31 * i;                                                                                      \
+        k->transpose(rows, 3, out, lanes, 1);                                                                          \
+        for (int i = 0; i < lanes; i++)                                                                                \
+            for (int j = 0; j < lanes; j++)                                                                            \
+                wrong += out[i * lanes + j] != rows[j][3 + i];                                                         \
+        report(level, #REAL " transpose", wrong);                                                                      \
+        wrong = 0;                                                                                                     \
+        for (int places = 1; places <= 4; places++)                                                                    \
+            for (int stream = 0; stream < 2; stream++)                                                                 \
+                for (int shift = 0; shift < 3; shift++) {                                                              \
+                    k->interleave(n, places, rows, out + shift, stream);                                               \
+                    for (int i = 0; i < n; i++)                                                                        \
+                        for (int e = 0; e < places; e++)                                                               \
+                            wrong += out[shift + i * places + e] != rows[e][i];                                        \
+                }                                                                                                      \
+        k->drain();                                                                                                    \
+        report(level, #REAL " interleave", wrong);                                                                     \
+        wrong = 0;                                                                                                     \
+        k->accumulate(n, 3, rows, 5, out);                                                                             \
+        for (int i = 0; i < n; i++)                                                                                    \
+            wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i];                                               \
+        k->add_rows(2, n + 1, x, STEP, out, OUT);                                                                      \
+        for (int i = 0; i < n; i++)                                                                                    \
+            wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i] + x[i];                                        \
+        k->lines(2, 1, n, 2, (const char *)x, STEP * sizeof(REAL), out, n + 3);                                        \
+        for (int line = 0; line < 2; line++)                                                                           \
+            for (int i = 0; i < n + 3; i++)                                                                            \
+                wrong += out[line * (n + 3) + i] != (i < 1 || i > n ? 0 : x[line * STEP + i - 1]);                     \
+        report(level, #REAL " accumulate, add_rows, lines", wrong);                                                    \
+        wrong = !k->finite(x, 100);                                                                                    \
+        for (int i = 0; i < 100; i++) {                                                                                \
+            const REAL kept = x[i];                                                                                    \
+            x[i] = i % 2 ? (REAL)1e308 * 10 : (REAL)0 / (x[i] - x[i]);                                                 \
+            wrong += k->finite(x, 100) != 0;                                                                           \
+            x[i] = kept;                                                                                               \
+        }                                                                                                              \
+        report(level, #REAL " finite", wrong);                                                                         \
+    }
+
+#define CONVT_KERNELS_OF(REAL) const kernels_##REAL *
+typedef convt_kernels_f32 kernels_float;
+typedef convt_kernels_f64 kernels_double;
+
+TEST(float)
+TEST(double)
+
+int main(void)
+{
+    for (const convt_level *level = convt_levels; level->name; level++)
+        if (level->runs_here()) {
+            test_float(level->name, &level->f32);
+            test_double(level->name, &level->f64);
+        }
+    return failures != 0;
+}
