@@ -311,6 +311,8 @@ def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes
     transposed = 2 * outputs
     row = geometry.output_shape[-1]
     interleaved = outputs * (0.3 + (32 if row % lanes else 8) / row)
+    if path in (CHANNEL_COLUMNS, COLUMNS) and in_channels < FEW_CHANNELS:
+        return math.inf
     if path == CHANNEL_COLUMNS:
         vectors = -(-block * kernel // lanes) * blocks
         addition = 2 if block % lanes == 0 else lanes  # of a vector, or element by element
@@ -331,6 +333,9 @@ def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes
         rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3)
     return boxes * in_channels * blocks * rows * positions / lanes / 2 + interleaved
 
+
+# Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
+FEW_CHANNELS = 4
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}

@@ -254,3 +254,11 @@ def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_sha
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], group=group)
         assert layer.explain(x_shape)["kernel"] == path
+
+
+@pytest.mark.parametrize("level", [level for level in isa.AVAILABLE if level != "generic"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_columns_are_not_first_where_they_would_round_more_often(level, channels):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(np.ones((channels, 1, 9, 9), np.float32), strides=[2, 2])
+        assert "columns first" not in layer.explain((1, channels, 64, 64))["kernel"]
