@@ -25,8 +25,8 @@ except ModuleNotFoundError as error:
         "Install it with `pip install -e .`, or leave the folder to use an installed convt."
     ) from error
 
-from convt import functional, reference
-from convt.config import show_config
+from typing import TYPE_CHECKING
+
 from convt.layer import ConvTranspose
 from convt.operators import (
     conv_transpose,
@@ -35,6 +35,10 @@ from convt.operators import (
     output_shape,
 )
 from convt.version import __version__
+
+if TYPE_CHECKING:
+    from convt import functional, reference
+    from convt.config import show_config
 
 __all__ = [
     "ConvTranspose",
@@ -47,3 +51,18 @@ __all__ = [
     "reference",
     "show_config",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what most programs do not use when it is first used: imports are counted in milliseconds."""
+    from importlib import import_module
+
+    if name in ("functional", "reference"):
+        return import_module(f"convt.{name}")
+    if name == "show_config":
+        return import_module("convt.config").show_config
+    raise AttributeError(f"module 'convt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

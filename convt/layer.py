@@ -1,14 +1,17 @@
 """Geometry, plan, kernels, array: the one way a transposed convolution is computed."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from convt import isa, threads
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
-from convt.plan import Packed, Plan, make_plan
-from convt.report import Report
+
+if TYPE_CHECKING:
+    from convt.plan import Packed, Plan
+    from convt.report import Report
 
 PRECISIONS = ("highest", "high", "medium")
 SHAPES_KEPT = 64  # that a layer remembers; a serving process with random lengths must not grow
@@ -79,7 +82,7 @@ class Layer:
         """
         return self._rules.geometry(integers(x_shape, "x_shape", 0)).output_shape
 
-    def explain(self, x_shape: Sequence[int]) -> Report:
+    def explain(self, x_shape: Sequence[int]) -> "Report":
         """What would run for an input of shape `x_shape`, and why.
 
         Returns
@@ -90,11 +93,14 @@ class Layer:
         """
         return self._plan(integers(x_shape, "x_shape", 0)).explain()
 
-    def _plan(self, x_shape: tuple[int, ...]) -> Plan:
+    def _plan(self, x_shape: tuple[int, ...]) -> "Plan":
+        # Here, not above: `import convt` alone should not pay for the planner.
+        from convt.plan import make_plan
+
         limit = threads.resolve(self._n_threads)
         return make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
 
-    def _prepare(self, x_shape: tuple[int, ...]) -> tuple[Plan, Packed]:
+    def _prepare(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed"]:
         """A plan for `x_shape`, and the weights as it wants them."""
         plan = self._plan(x_shape)
         packed = self._packed.get(plan.pack_key)
@@ -106,7 +112,7 @@ class Layer:
             self._packed[plan.pack_key] = packed
         return plan, packed
 
-    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple[Plan, Packed]:
+    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed"]:
         """What `_prepare` says, remembered by shape and thread limit."""
         key = x_shape, threads.resolve(self._n_threads)
         ready = self._ready.get(key)
