@@ -1,6 +1,9 @@
 """Whole layers: real networks by dtype, by number of threads, and without a layer object."""
 
+import os
+
 import convt
+from convt.isa import AVAILABLE
 
 from .layers import LAYERS, arrays, attributes
 
@@ -43,6 +46,26 @@ class Threads:
         self.out = self.layer(self.x)
 
     def time_layer(self, name, threads):
+        self.layer(self.x, out=self.out)
+
+
+class Isa:
+    """Prepacked, one thread, by instruction-set level."""
+
+    params = (SAMPLE[::3], list(AVAILABLE))
+    param_names = ("layer", "isa")
+
+    def setup(self, name, isa):
+        os.environ["CONVT_ISA"] = isa
+        layer = LAYERS[name]
+        self.x, w, b = arrays(layer, "float32")
+        self.layer = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
+        self.out = self.layer(self.x)
+
+    def teardown(self, name, isa):
+        del os.environ["CONVT_ISA"]
+
+    def time_layer(self, name, isa):
         self.layer(self.x, out=self.out)
 
 
