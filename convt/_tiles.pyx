@@ -22,6 +22,8 @@ from libc.string cimport memcpy, memset
 
 from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
 
+from hashlib import blake2b
+
 import numpy as np
 
 from convt.geometry import DTYPES
@@ -226,7 +228,7 @@ cdef class BoxTable:
             self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
-            self.x_step = ((self.input_elements + SLACK * self.lanes) // self.lanes | 1) * self.lanes
+            self.x_step = ((self.input_elements - 1) // self.lanes + 1 + SLACK | 1) * self.lanes
         self.columns_first = columns_first
         classes = layout.classes
         origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
@@ -261,6 +263,15 @@ cdef class BoxTable:
     def packed_elements(self):
         """Elements of the packed weights and of the packed bias."""
         return self.group * self.group_weights, self.group * self.group_biases
+
+    @property
+    def packing_digest(self):
+        """Equal for tables of one layer that read the same packed weights."""
+        digest = blake2b(digest_size=16)
+        digest.update(np.asarray(self.products.first_tap).tobytes())
+        digest.update(np.asarray(self.products.first_place).tobytes())
+        digest.update(np.asarray(self.products.kernel_index).tobytes())
+        return digest.digest()
 
     @property
     def weight_blocks(self):

@@ -22,6 +22,8 @@ def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.nda
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name}: expected an array, got {value!r} ({error})") from None
+    except Exception as error:  # whatever the object's own conversion raises
+        raise TypeError(f"{name}: expected an array, got a {type(value).__name__} ({error})") from error
     if array.dtype.name not in dtypes:
         raise TypeError(f"{name}: expected a dtype of {', '.join(dtypes)}, got {array.dtype}")
     return array

@@ -21,7 +21,7 @@ NAMES = {
 
 def _per_axis(value: int | Sequence[int], name: str, minimum: int, n: int) -> tuple[int, ...]:
     """One integer per axis from one integer, a sequence of one, or a sequence of `n`."""
-    if not isinstance(value, str | bytes | Sequence | np.ndarray):
+    if not isinstance(value, str | bytes | Sequence) and getattr(value, "ndim", 0) == 0:
         value = (value,)  # type: ignore[assignment]
     values = integers(value, name, minimum, (1, n))
     return values * n if len(values) == 1 else values

@@ -58,7 +58,7 @@ class Layer:
         self._precision = choice(precision, "precision", PRECISIONS)
         self._isa = isa.choose()
         self._dtype = np.dtype(self._w.dtype.type)  # native, and the same object as other arrays' dtype
-        self._ready: dict[tuple, tuple[Plan, Packed]] = {}
+        self._ready: dict[tuple, tuple[Plan, Packed | None]] = {}
         self._packed: dict[tuple, Packed] = {}
         self._finite = True  # as far as is known; packing finds out
 
@@ -100,10 +100,12 @@ class Layer:
         limit = threads.resolve(self._n_threads)
         return make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
 
-    def _prepare(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed"]:
+    def _prepare(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed | None"]:
         """A plan for `x_shape`, and the weights as it wants them."""
         plan = self._plan(x_shape)
         packed = self._packed.get(plan.pack_key)
+        if 0 in plan.output_shape:
+            return plan, None  # nothing will be read
         if packed is None:
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
@@ -112,7 +114,7 @@ class Layer:
             self._packed[plan.pack_key] = packed
         return plan, packed
 
-    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed"]:
+    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed | None"]:
         """What `_prepare` says, remembered by shape and thread limit."""
         key = x_shape, threads.resolve(self._n_threads)
         ready = self._ready.get(key)
@@ -169,7 +171,7 @@ class Layer:
             result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
             native = result.flags.aligned and result.dtype.isnative
             target = result if native else np.empty(shape, self._dtype)
-        if target.size:
+        if packed is not None:
             plan.run(source, target, packed)
         if target is not result:
             result[...] = target

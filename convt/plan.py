@@ -46,7 +46,6 @@ class Phase(NamedTuple):
     taps: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=256)
 def phases(kernel: int, stride: int, dilation: int) -> tuple[Phase, ...]:
     """The phases that have taps, by rising residue. They depend on neither input size nor pads."""
     taps: dict[int, list[tuple[int, int]]] = {}
@@ -164,9 +163,11 @@ class BoxPlan(Plan):
         self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: "Boxes"
     ) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
+        # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
+        layout = boxes.layout
         self.path = path = boxes.path
-        self.layout = layout = boxes.layout
         self.block = block = boxes.block
+        self.box, self.boxes = layout.box, layout.boxes
         double = dtype == "float64"
         self.table = _tiles.BoxTable(
             geometry,
@@ -182,16 +183,16 @@ class BoxPlan(Plan):
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
-        self.pack_key = (self.path, block, tuple(c.kernel for c in layout.classes))
+        self.pack_key = (path, block, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
         return {
             "channels": self.block,
-            "box": self.layout.box,
-            "boxes": self.layout.boxes,
+            "box": self.box,
+            "boxes": self.boxes,
             "splits": self.splits,
-            "tasks": self.layout.boxes * self.geometry.group * self.splits,
+            "tasks": self.boxes * self.geometry.group * self.splits,
         }
 
     @cached_property
@@ -216,7 +217,7 @@ def even_part(n: int, most: int) -> int:
     return max(1, -(-n // max(1, -(-n // most))))
 
 
-@lru_cache(maxsize=256)  # plans hold no arrays of their layer: calls that pack anew share them
+@lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
 def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bool = True) -> Plan:
     """Plan a call for at most `threads` threads; `finite` says that no weight is Inf or NaN."""
     speed = 1 if isa == "generic" else VECTOR_SPEED

@@ -17,6 +17,11 @@ class Broken:
         return np.array(["no numbers"])
 
 
+class Unwilling:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no")
+
+
 def with_nan_mask():
     return np.ma.MaskedArray(X, mask=X > 5)
 
@@ -35,6 +40,7 @@ ONNX = [
     ("x is long double", TypeError, "x:", {"x": X.astype(np.longdouble)}),
     ("x is an eight-bit float", TypeError, "x:", {"x": X.astype(ml_dtypes.float8_e4m3)}),
     ("x converts to strings", TypeError, "x:", {"x": Broken()}),
+    ("x cannot be converted", TypeError, "x:", {"x": Unwilling()}),
     ("x is masked", TypeError, "x:", {"x": with_nan_mask()}),
     ("x has one dimension too few", ValueError, "x:", {"x": X[0]}),
     ("x has one dimension too many", ValueError, "x:", {"x": X[None]}),

@@ -85,6 +85,13 @@ def test_values_of_pytorch(function, x_shape, w_shape, arguments, shape, values)
     np.testing.assert_array_equal(y, wanted, strict=True)
 
 
+@pytest.mark.parametrize("stride", [2, (2,), [2], np.int64(2), np.array(2), np.array([2])])
+def test_one_integer_in_any_form(stride):
+    x, w = ramp(1, 4, 5), ramp(4, 2, 3)
+    wanted = convt.conv_transpose(x, w, strides=[2])
+    np.testing.assert_array_equal(functional.conv_transpose1d(x, w, stride=stride), wanted)
+
+
 def test_arguments_in_pytorchs_order():
     x, w = ramp(1, 4, 5), ramp(4, 2, 3)
     y = functional.conv_transpose1d(x, w, ramp(4), 2, 1, 1, 2, 2)

@@ -219,6 +219,11 @@ def test_no_output_channels():
     assert y.shape == (1, 0, 6)
 
 
+def test_no_channels_at_all_and_many_groups():
+    y = convt.conv_transpose(np.ones((1, 0, 2)), np.ones((0, 0, 2)), group=2**62)
+    assert y.shape == convt.output_shape((1, 0, 2), (0, 0, 2), group=2**62) == (1, 0, 3)
+
+
 def test_no_input_positions_is_bias():
     y = with_bias((1, 3, 0, 2), (3, 2, 3, 3), output_shape=[4, 4])
     np.testing.assert_array_equal(y, np.broadcast_to(BIAS[:, None, None], (1, 2, 4, 4)))
