@@ -966,7 +966,7 @@ cdef void store(
     """Write every output of one block of channels, the first of which is `channel` of y."""
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, outer_places, a, e, i, index, position, run, radix
-    cdef Py_ssize_t length = 1, positions = table.positions(), column
+    cdef Py_ssize_t length, positions = table.positions(), column
     cdef Py_ssize_t width = table.block_width(block)
     cdef int64_t o, end, begin
     cdef int64_t idx[MAX_AXES]
@@ -976,8 +976,7 @@ cdef void store(
     outer_places = table.places // table.inner_places
     for a in range(last):
         rows *= box.size[a]
-    for a in range(table.run_axis, table.n_axes):
-        length += (box.size[a] - 1) * table.steps[a]
+    count_runs(table, box, &length)
     begin = box.begin[last] * table.inner_places
     end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * table.inner_places)
     for row in range(rows):
@@ -992,8 +991,6 @@ cdef void store(
                 radix *= box.size[a]
             else:
                 position += idx[a] * table.steps[a]
-        if table.run_axis == table.n_axes:
-            run = row
         position += run * length
         for outer in range(outer_places):
             inside = True
@@ -1007,18 +1004,15 @@ cdef void store(
                 y += o * operands.y_strides[a + 1 if a else 0]
             if not inside:
                 continue
-            of_class = sums
-            i = 0
             for e in range(table.inner_places):
                 index = outer * table.inner_places + e
-                # Sums lie class after class.
-                of_class = class_sums(table, block, table.class_of_place[index], sums, positions)
+                i = table.class_of_place[index]
+                of_class = class_sums(table, block, i, sums, positions)
                 column = table.index_of_place[index]
                 if table.along_channels:
-                    step_of_place[e] = table.padded(table.columns(table.classes, block, table.class_of_place[index]))
+                    step_of_place[e] = table.padded(table.columns(table.classes, block, i))
                     columns_of_place[e] = of_class + position * step_of_place[e] + column * width
                 else:
-                    i = table.class_of_place[index]
                     step_of_place[e] = positions * table.classes.places(i)
                     columns_of_place[e] = of_class + column * positions + position
             if table.along_channels:
