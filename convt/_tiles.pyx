@@ -26,6 +26,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from convt.arrays import empty_aligned
 from convt.geometry import DTYPES
 from convt.tiling import TapClass
 
@@ -37,7 +38,7 @@ cdef extern from "kernels.h" nogil:
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
@@ -57,7 +58,7 @@ cdef extern from "kernels.h" nogil:
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, Py_ssize_t, const double *, double *, Py_ssize_t
+            const double *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
@@ -496,7 +497,7 @@ def pack(BoxTable table not None, w, b, int n_threads):
         Packed weights and bias; None if a weight is Inf or NaN, which must not meet the zeros around the input.
     """
     n_weights, n_bias = table.packed_elements
-    weights, bias = np.empty(max(1, n_weights), w.dtype), np.empty(n_bias, w.dtype)
+    weights, bias = empty_aligned((max(1, n_weights),), w.dtype), np.empty(n_bias, w.dtype)
     if table.double:
         finite = pack_all[double](table, w, b, weights, bias, n_threads)
     else:
@@ -666,10 +667,11 @@ cdef void multiply_along_channels(
     real_t *out,
 ) noexcept nogil:
     """The sums of `runs` runs of `length` positions: class after class, [position][column]."""
-    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, ahead, base, step
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step
     cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
+    cdef const real_t *soon
     cdef const real_t *added
     for i in range(classes.n):
         n_taps = classes.taps(i)
@@ -681,23 +683,25 @@ cdef void multiply_along_channels(
         while done < n:
             tile = table.tile_width(n - done)
             added = bias + table.bias_offset[block, i] + done
-            # A tile's weights stay in the second-level cache while all positions pass.
+            # A tile's weights stay in the second-level cache while all positions pass; each fetches its share of the
+            # next tile's.
+            soon_step = (tile + runs * tiles - 1) // (runs * tiles)
             for run in range(runs):
                 base = run_begin(table, box, run)
                 for t in range(tiles):
                     p = t * length // tiles
                     p_end = (t + 1) * length // tiles
-                    ahead = n_taps * table.in_channels * tile if run == runs - 1 and t == tiles - 1 else 0
+                    soon = w + (n_taps * table.in_channels) * (tile + (run * tiles + t) * soon_step)
                     if real_t is float:
                         table.level.f32.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, ahead, added,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
                             out + (run * length + p) * step + done, step,
                         )
                     else:
                         table.level.f64.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, ahead, added,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
                             out + (run * length + p) * step + done, step,
                         )
             w += n_taps * table.in_channels * tile
@@ -891,39 +895,46 @@ cdef void store_channels(
 ) noexcept nogil:
     """Outputs [begin, end) of a row whose first cell is `cell`, `channels` of them, sums lying along channels."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
-    cdef Py_ssize_t lanes = table.lanes, m, i, count
+    # A whole cache line of a row at once: streamed by halves, with other rows in between, it would cost twice.
+    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // <Py_ssize_t> sizeof(real_t))
+    cdef Py_ssize_t m, i, part, count
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef int64_t o, j, e
     cdef const real_t *rows[MAX_LANES]
     o = begin
     while o < end:
-        if end - o < lanes and end - begin >= lanes:
-            o = end - lanes  # once more over the last few, in the same cache line
-        count = min(lanes, end - o)
+        if end - o < line and end - begin >= line:
+            o = end - line  # once more over the last few, in the same cache line
         j = o // table.inner_places
         e = o - j * table.inner_places
         j -= cell
-        for i in range(lanes):
+        for i in range(min(line, end - o)):
             rows[i] = columns_of_place[e] + j * step_of_place[e]
-            if i < count - 1:
-                e += 1
-                if e == table.inner_places:
-                    e = 0
-                    j += 1
+            e += 1
+            if e == table.inner_places:
+                e = 0
+                j += 1
+        for i in range(max(0, end - o), line):
+            rows[i] = rows[0]
         for m from 0 <= m < channels by lanes:
-            if direct and count == lanes and m + lanes <= channels:
-                transpose(
-                    table, rows, m, <real_t *> (y + m * channel_step + o * step), channel_step // sizeof(real_t),
-                    operands.stream,
-                )
-            else:
-                transpose(table, rows, m, square, lanes)
-                for i in range(min(lanes, channels - m)):
-                    write(operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + o * step, step)
-        o += count
-        if operands.stream and o == begin + lanes:
+            for part from 0 <= part < min(line, end - o) by lanes:
+                count = min(lanes, end - o - part)
+                if direct and count == lanes and m + lanes <= channels:
+                    transpose(
+                        table, rows + part, m, <real_t *> (y + m * channel_step + (o + part) * step),
+                        channel_step // sizeof(real_t), operands.stream,
+                    )
+                else:
+                    transpose(table, rows + part, m, square, lanes)
+                    for i in range(min(lanes, channels - m)):
+                        write(
+                            operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + (o + part) * step,
+                            step,
+                        )
+        o += line
+        if operands.stream and o == begin + line:
             # Go on from the first aligned place, over a few once more.
-            o -= <size_t> (y + o * step) % (lanes * sizeof(real_t)) // sizeof(real_t)
+            o -= <size_t> (y + o * step) % CACHE_LINE // sizeof(real_t)
 
 
 cdef void store_positions(

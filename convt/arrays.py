@@ -37,7 +37,7 @@ def as_native(array: np.ndarray) -> np.ndarray:
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array that begins with a cache line, so that no vector store of a row straddles two."""
+    """An uninitialised array that begins with a cache line, so that no whole vector of it straddles two."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return np.empty(shape, dtype)

@@ -11,8 +11,8 @@
         int lanes;         /* elements of a vector */                                                                  \
         int max_positions; /* of a tile of `channels` */                                                               \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
-                         const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead, const REAL *bias, REAL *out, \
-                         ptrdiff_t out_step);                                                                          \
+                         const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
+                         const REAL *bias, REAL *out, ptrdiff_t out_step);                                             \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \

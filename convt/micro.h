@@ -22,8 +22,8 @@ typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), a
 
 /* Lanes along channels: sums[p][v] = bias[v] + x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead,
-                                const REAL *bias, REAL *out, ptrdiff_t out_step)
+                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
+                                ptrdiff_t soon_step, const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
     VECTOR sums[POSITIONS][2];
 #pragma GCC unroll 16
@@ -45,7 +45,8 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
                     sums[p][v] += row[c + p * x_step] * weights[v];
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                __builtin_prefetch(w + ahead + v * LANES, 0, 2);
+                __builtin_prefetch(soon + v * LANES, 0, 2);
+            soon += soon_step;
             w += vectors * LANES;
         }
     }
@@ -57,21 +58,22 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 }
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
-   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. The weights `ahead` elements
-   further on are fetched into the second-level cache: those of the next tile, where this is the last use of these. */
+   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
+   on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
+   after these. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
-                           const REAL *x, ptrdiff_t x_step, const REAL *w, ptrdiff_t ahead, const REAL *bias, REAL *out,
-                           ptrdiff_t out_step)
+                           const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
+                           const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
 #define TILE(p)                                                                                                        \
     case p:                                                                                                            \
         if (p <= POSITIONS) {                                                                                          \
             if (vectors == 2)                                                                                          \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, ahead, bias,  \
-                                    out, out_step);                                                                    \
+                NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, soon,         \
+                                    soon_step, bias, out, out_step);                                                   \
             else                                                                                                       \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, ahead, bias,  \
-                                    out, out_step);                                                                    \
+                NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, soon,         \
+                                    soon_step, bias, out, out_step);                                                   \
         }                                                                                                              \
         break;
     switch (positions) {
@@ -87,8 +89,6 @@ static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptr
         TILE(10)
         TILE(11)
         TILE(12)
-        TILE(13)
-        TILE(14)
     }
 #undef TILE
 }

@@ -33,7 +33,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int p = 1; p <= k->max_positions; p++)                                                                    \
             for (int v = 1; v <= 2; v++) {                                                                             \
                 const int width = v * lanes;                                                                           \
-                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, 0, bias, out, width);                          \
+                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, bias, out, width);                       \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
                         REAL sum = bias[j];                                                                            \
