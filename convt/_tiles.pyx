@@ -401,7 +401,11 @@ cdef bint pack_whole_vectors(
                 for i in range(count):
                     t = (k + i) * vectors + v
                     if place_of[t] >= 0:
-                        memcpy(weights + place_of[t] + c * step_of[t], square + i * lanes, lanes * sizeof(real_t))
+                        for n in range(lanes * sizeof(real_t) // 16):  # inlined, unlike a copy of unknown size
+                            memcpy(
+                                <char *> (weights + place_of[t] + c * step_of[t]) + 16 * n,
+                                <char *> (square + i * lanes) + 16 * n, 16,
+                            )
     free(place_of)
     return True
 
