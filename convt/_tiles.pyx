@@ -16,8 +16,9 @@ boxes nor threads.
 cimport cython
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.math cimport ldexp
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
@@ -73,11 +74,24 @@ cdef extern from "kernels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+    ctypedef struct tiles_t "convt_tiles":
+        void (*configure)() noexcept nogil
+        void (*release)() noexcept nogil
+        void (*multiply)(
+            int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        bint (*split_positions)(
+            int, Py_ssize_t, const float *, float *, Py_ssize_t, uint32_t, uint32_t
+        ) noexcept nogil
+        void (*split_weights)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
     ctypedef struct convt_level:
         const char *name
         int (*runs_here)() noexcept nogil
         kernels_f32 f32
         kernels_f64 f64
+        tiles_t tiles
     const convt_level convt_levels[]
 
 ctypedef fused real_t:
@@ -93,6 +107,10 @@ cdef enum:
     SLACK = 8  # vectors that `positions` may read and write past a run
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CACHE_LINE = 64
+    TILE_POSITIONS = 32  # that tile registers multiply at once
+    TILE_CHANNELS = 32
+    MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
+    TILE_FLOATS = 256  # of memory that one tile register holds
 
 cdef enum:
     INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
@@ -102,6 +120,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
+    uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     char *y
     const cnp.npy_intp *x_strides
@@ -125,9 +144,16 @@ def levels():
     return found
 
 
-def lanes_and_positions(str level, bint double):
+def has_tiles(str level):
+    """Whether the level has tile registers."""
+    return find_level(level).tiles.multiply != NULL
+
+
+def lanes_and_positions(str level, bint double, int pieces):
     """Elements of a vector, and most positions of a tile with lanes along channels."""
     cdef const convt_level *found = find_level(level)
+    if pieces:
+        return found.f32.lanes, TILE_POSITIONS
     if double:
         return found.f64.lanes, found.f64.max_positions
     return found.f32.lanes, found.f32.max_positions
@@ -189,6 +215,8 @@ cdef class BoxTable:
         channels for images so small that the zeros around them would cost more than the additions.
     block : int
         Output channels of a block.
+    pieces : int
+        bfloat16 pieces that tile registers multiply an element in, lanes along channels; 0 for vectors.
     """
 
     cdef const convt_level *level
@@ -196,7 +224,8 @@ cdef class BoxTable:
     cdef int64_t[::1] steps
     cdef Py_ssize_t n_axes, run_axis, boxes, input_elements
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
-    cdef Py_ssize_t lanes, max_positions, x_step, places, inner_places
+    cdef Py_ssize_t lanes, max_positions, x_step, depth, places, inner_places
+    cdef int pieces
     cdef bint along_channels, double, columns_first
     cdef int64_t[::1] class_of_place, index_of_place
     cdef ClassList classes
@@ -205,7 +234,8 @@ cdef class BoxTable:
     cdef Py_ssize_t group_weights, group_biases, kernel
 
     def __init__(
-        self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block
+        self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block,
+        int pieces
     ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
@@ -225,7 +255,14 @@ cdef class BoxTable:
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
         self.blocks = (self.out_channels + block - 1) // block
-        if along_channels:
+        self.pieces = pieces
+        self.depth = self.in_channels
+        if pieces:
+            self.max_positions = TILE_POSITIONS
+            self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
+            # An odd number of cache lines: the rows of a tile should not meet in few sets of the cache.
+            self.x_step = (self.depth // self.lanes | 1) * self.lanes
+        elif along_channels:
             self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
@@ -256,7 +293,7 @@ cdef class BoxTable:
                 bias_offset[b, i] = offset_b
                 width = self.padded(self.columns(self.products, b, i))
                 offset_b += width + (self.block_width(b) if columns_first else 0)
-                offset_w += width * self.products.taps(i) * self.in_channels
+                offset_w += width * self.products.taps(i) * self.depth
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
 
@@ -318,23 +355,31 @@ cdef class BoxTable:
                 length += (self.axes[a, BOX] - 1) * self.steps[a]
         return runs * length + (0 if self.along_channels else SLACK * self.lanes)
 
+    cdef Py_ssize_t more_positions(self) noexcept nogil:
+        """Positions beyond a box's that tile registers read and write."""
+        return TILE_POSITIONS - 1 if self.pieces else 0
+
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""
-        return (self.input_elements if self.along_channels else self.in_channels) * self.x_step
+        if not self.along_channels:
+            return self.in_channels * self.x_step
+        return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t sums_size(self) noexcept nogil:
         """Elements of a block's sums; block 0 is as wide as any."""
         cdef Py_ssize_t i, width = 0
         for i in range(self.classes.n):
             width += self.padded(self.columns(self.classes, 0, i))
-        return width * self.positions() + SLACK * self.lanes
+        return width * (self.positions() + self.more_positions()) + SLACK * self.lanes
 
     cdef Py_ssize_t products_size(self) noexcept nogil:
         """Elements of a block's products at every place of the packed input, where these are made first."""
         cdef Py_ssize_t n = self.padded(self.columns(self.products, 0, 0))
         if not self.columns_first:
             return 0
-        return n * (self.input_elements if self.along_channels else self.x_step) + SLACK * self.lanes
+        if not self.along_channels:
+            return n * self.x_step + SLACK * self.lanes
+        return n * (self.input_elements + self.more_positions())
 
 
 cdef inline void transpose(
@@ -356,19 +401,24 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel_step
-    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their steps
-    cdef Py_ssize_t *step_of
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks
+    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their tiles' widths
+    cdef Py_ssize_t *tile_of
+    cdef real_t *turned  # of each kernel position and vector, the channels that tiles hold
     cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
     cdef real_t square[MAX_LANES * MAX_LANES]
     cdef real_t copies[MAX_LANES * MAX_LANES]
-    if not table.along_channels or width % lanes:
+    if not table.along_channels or width % lanes or table.pieces and table.kernel > MOST_TURNED:
         return False
-    place_of = <Py_ssize_t *> malloc(2 * table.kernel * vectors * sizeof(Py_ssize_t))
+    chunk = TILE_CHANNELS if table.pieces else table.in_channels
+    chunks = (table.in_channels + chunk - 1) // chunk
+    i = chunk * lanes * sizeof(real_t) if table.pieces else 0
+    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 2 * sizeof(Py_ssize_t) + i)
     if place_of == NULL:
         return False
-    step_of = place_of + table.kernel * vectors
+    tile_of = place_of + table.kernel * vectors
+    turned = <real_t *> (tile_of + table.kernel * vectors)
     for i in range(table.kernel * vectors):
         place_of[i] = -1  # a kernel position that reaches no input
     for i in range(table.products.n):
@@ -381,15 +431,15 @@ cdef bint pack_whole_vectors(
                 tile = table.tile_width(n - done)
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
-                    step_of[k * vectors + v] = tile
+                    tile_of[k * vectors + v] = tile
                     place_of[k * vectors + v] = (
-                        table.weight_offset[block, i] + done * n_taps * table.in_channels
-                        + t * table.in_channels * tile + column - done
+                        table.weight_offset[block, i] + (done * n_taps + t * tile) * table.depth
+                        + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
-    channel_step = table.out_channels * table.kernel
-    for c in range(table.in_channels):
-        for v in range(vectors):
-            source = w + c * channel_step + v * lanes * table.kernel
+    for c in range(chunks * chunk):
+        channel = c % chunk
+        for v in range(vectors if c < table.in_channels else 0):
+            source = w + (c * table.out_channels + v * lanes) * table.kernel
             for k from 0 <= k < table.kernel by lanes:
                 count = min(lanes, table.kernel - k)
                 for i in range(lanes):
@@ -400,14 +450,27 @@ cdef bint pack_whole_vectors(
                 transpose(table, rows, 0, square, lanes)
                 for i in range(count):
                     t = (k + i) * vectors + v
-                    if place_of[t] >= 0:
-                        for n in range(lanes * sizeof(real_t) // 16):  # inlined, unlike a copy of unknown size
-                            memcpy(
-                                <char *> (weights + place_of[t] + c * step_of[t]) + 16 * n,
-                                <char *> (square + i * lanes) + 16 * n, 16,
-                            )
+                    if table.pieces:
+                        copy_vector(turned + (t * chunk + channel) * lanes, square + i * lanes, lanes)
+                    elif place_of[t] >= 0:
+                        copy_vector(weights + place_of[t] + c * tile_of[t], square + i * lanes, lanes)
+        for t in range(0 if c < table.in_channels else table.kernel * vectors):
+            memset(turned + (t * chunk + channel) * lanes, 0, lanes * sizeof(real_t))
+        if real_t is float and table.pieces and channel == chunk - 1:
+            for t in range(table.kernel * vectors):
+                if place_of[t] >= 0:
+                    table.level.tiles.split_weights(
+                        table.pieces, turned + t * chunk * lanes, lanes,
+                        weights + place_of[t] + c // chunk * table.pieces * lanes * tile_of[t], lanes * tile_of[t],
+                    )
     free(place_of)
     return True
+
+
+cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(lanes * sizeof(real_t) // 16):  # inlined, unlike a copy of unknown size
+        memcpy(<char *> target + 16 * i, <const char *> source + 16 * i, 16)
 
 
 cdef bint pack_block(
@@ -419,10 +482,8 @@ cdef bint pack_block(
     `w` is the group's ``[channel][output channel][kernel]``, contiguous. Returns whether all weights are finite.
     """
     cdef Py_ssize_t width = table.block_width(block)
-    cdef Py_ssize_t i, t, _c, j, done, tile, n, n_taps, n_places, column, m, place
-    cdef Py_ssize_t channel_step = table.out_channels * table.kernel
+    cdef Py_ssize_t i, t, j, done, tile, n, n_taps, n_places, column, m, place
     cdef const int64_t *kernel_index
-    cdef const real_t *source
     cdef real_t *target
     cdef Py_ssize_t offset[2 * MAX_LANES]
     cdef bint finite = True, packed
@@ -443,20 +504,15 @@ cdef bint pack_block(
                     place = column // width if table.along_channels else column % n_places
                     m = column % width if table.along_channels else column // n_places
                     offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
-                source = w
-                for _c in range(0 if packed else table.in_channels):
-                    for j in range(tile):
-                        target[j] = source[offset[j]]
-                    for j in range(max(0, n - done), tile):
-                        target[j] = 0
-                    source += channel_step
-                    target += tile
-                if packed:
-                    target += table.in_channels * tile
+                if not packed:
+                    gather_columns(table, w, offset, min(tile, n - done), tile, target)
+                target += table.depth * tile
+                if table.pieces:
+                    continue  # whose magnitudes are looked at before
                 if real_t is float:
-                    finite &= table.level.f32.finite(target - table.in_channels * tile, table.in_channels * tile)
+                    finite &= table.level.f32.finite(target - table.depth * tile, table.depth * tile)
                 else:
-                    finite &= table.level.f64.finite(target - table.in_channels * tile, table.in_channels * tile)
+                    finite &= table.level.f64.finite(target - table.depth * tile, table.depth * tile)
             for j in range(tile):
                 column = min(done + j, n - 1)
                 m = column % width if table.along_channels else column // n_places
@@ -467,6 +523,28 @@ cdef bint pack_block(
             for m in range(width):
                 bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
     return finite
+
+
+cdef void gather_columns(
+    BoxTable table, const real_t *w, const Py_ssize_t *offset, Py_ssize_t n, Py_ssize_t tile, real_t *target
+) noexcept nogil:
+    """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros."""
+    cdef Py_ssize_t c, j, chunk = TILE_CHANNELS if table.pieces else table.in_channels
+    cdef Py_ssize_t channel_step = table.out_channels * table.kernel
+    cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
+    cdef real_t *row = target
+    for c in range((table.in_channels + chunk - 1) // chunk * chunk):
+        if table.pieces:
+            row = wide + c % chunk * tile
+        for j in range(tile):
+            row[j] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
+        row += tile
+        if real_t is float and table.pieces and c % chunk == chunk - 1:
+            for j from 0 <= j < tile by MAX_LANES:
+                table.level.tiles.split_weights(
+                    table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                )
+            target += table.pieces * MAX_LANES * tile
 
 
 cdef bint pack_all(
@@ -483,6 +561,31 @@ cdef bint pack_all(
     return infinite == 0
 
 
+cdef bint find_magnitudes(BoxTable table, const float[:, :, ::1] w, uint32_t *least, uint32_t *most) noexcept nogil:
+    """The magnitudes of x that can be multiplied in pieces by these weights; False if there are none.
+
+    Nothing may be subnormal or overflow: the least piece of an element is 2**-23 of it, a sum may have 2**24 terms.
+    """
+    cdef uint32_t low, high
+    cdef float bound
+    table.level.tiles.magnitudes(&w[0, 0, 0], w.shape[0] * w.shape[1] * w.shape[2], &low, &high)
+    bound = ldexp(1, -102)
+    memcpy(least, &bound, 4)
+    bound = ldexp(1, 100)
+    memcpy(most, &bound, 4)
+    if high == 0:
+        return True
+    if low < least[0] or high > most[0]:
+        return False
+    memcpy(&bound, &low, 4)
+    bound = ldexp(1, -102) / min(bound, 1)
+    memcpy(least, &bound, 4)
+    memcpy(&bound, &high, 4)
+    bound = ldexp(1, 100) / max(bound, 1)
+    memcpy(most, &bound, 4)
+    return least[0] < most[0]
+
+
 def pack(BoxTable table not None, w, b, int n_threads):
     """Weights and bias in the layout of `table`.
 
@@ -497,16 +600,21 @@ def pack(BoxTable table not None, w, b, int n_threads):
 
     Returns
     -------
-    tuple of ndarray, or None
-        Packed weights and bias; None if a weight is Inf or NaN, which must not meet the zeros around the input.
+    (ndarray, ndarray, (int, int)) or None
+        Packed weights and bias, and the least and greatest magnitude of x other than 0 that they can be multiplied by
+        in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
+        input, or has no such x.
     """
+    cdef uint32_t least = 0, most = 0
+    if table.pieces and not find_magnitudes(table, w, &least, &most):
+        return None
     n_weights, n_bias = table.packed_elements
     weights, bias = empty_aligned((max(1, n_weights),), w.dtype), np.empty(n_bias, w.dtype)
     if table.double:
         finite = pack_all[double](table, w, b, weights, bias, n_threads)
     else:
         finite = pack_all[float](table, w, b, weights, bias, n_threads)
-    return (weights, bias) if finite else None
+    return (weights, bias, (least, most)) if finite else None
 
 
 # ---------------------------------------------------------------------------------------------- input
@@ -528,34 +636,48 @@ cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noe
     return part
 
 
-cdef void pack_along_channels(
+cdef bint pack_along_channels(
     BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
     real_t *target, Py_ssize_t target_row, real_t *square,
 ) noexcept nogil:
-    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
+    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel].
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t c, row, p, i, j, count, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef const real_t *lines[MAX_LANES]
+    cdef real_t turned[MAX_LANES * MAX_LANES]
     cdef const char *source
-    for c from 0 <= c < table.in_channels by lanes:
+    cdef bint refused = False
+    # Channels beyond the last one repeat it; their weights are 0, or nothing reads them.
+    for c from 0 <= c < (2 * table.depth // table.pieces if table.pieces else table.in_channels) by lanes:
         for row in range(rows):
             for p from 0 <= p < n by lanes:
                 count = min(lanes, n - p)
                 for i in range(lanes):
-                    # Channels beyond the last one repeat it; nothing reads them.
                     source = x + min(c + i, table.in_channels - 1) * channel_step + row * row_step + p * step
                     if direct and count == lanes:
                         lines[i] = <const real_t *> source
                     else:
                         read(operands.dtype, source, step, count, square + i * lanes)
                         lines[i] = square + i * lanes
-                if count == lanes:
+                if real_t is float and table.pieces:
+                    transpose(table, lines, 0, turned, lanes)
+                    refused |= table.level.tiles.split_positions(
+                        table.pieces, count, turned,
+                        target + row * target_row + (p * table.x_step + c // TILE_CHANNELS * 16 * table.pieces)
+                        + c % TILE_CHANNELS // 2,
+                        table.x_step, operands.least, operands.most,
+                    )
+                elif count == lanes:
                     transpose(table, lines, 0, target + row * target_row + p * table.x_step + c, table.x_step)
                 else:
                     for i in range(count):
                         for j in range(lanes):
                             target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
+    return refused
 
 
 cdef void pack_along_positions(
@@ -577,15 +699,19 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
-cdef void pack_input(
+cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory."""
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory.
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Py_ssize_t height = table.axes[last - 1, PITCH], width = table.axes[last, PITCH]
     cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
     cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
     cdef Inside columns = part_inside(table, box, last), rows, part
+    cdef bint refused = False
     cdef int64_t place
     cdef const char *x
     cdef real_t *begin
@@ -614,7 +740,7 @@ cdef void pack_input(
                     begin + (r * width + columns.end) * table.x_step, 0,
                     (width - columns.end) * table.x_step * sizeof(real_t),
                 )
-            pack_along_channels(
+            refused |= pack_along_channels(
                 table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin,
                 begin + (rows.begin * width + columns.begin) * table.x_step, width * table.x_step, square,
             )
@@ -633,6 +759,7 @@ cdef void pack_input(
     else:
         for c in range(table.in_channels):
             memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
+    return refused
 
 
 # ---------------------------------------------------------------------------------------------- products
@@ -693,10 +820,20 @@ cdef void multiply_along_channels(
             for run in range(runs):
                 base = run_begin(table, box, run)
                 for t in range(tiles):
-                    p = t * length // tiles
-                    p_end = (t + 1) * length // tiles
-                    soon = w + (n_taps * table.in_channels) * (tile + (run * tiles + t) * soon_step)
-                    if real_t is float:
+                    if table.pieces:
+                        p = t * TILE_POSITIONS
+                        p_end = min(length, p + TILE_POSITIONS)
+                    else:
+                        p = t * length // tiles
+                        p_end = (t + 1) * length // tiles
+                    soon = w + n_taps * table.depth * (tile + (run * tiles + t) * soon_step)
+                    if real_t is float and table.pieces:
+                        table.level.tiles.multiply(
+                            table.pieces, p_end - p, tile // table.lanes, n_taps, offsets, table.depth,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
+                            out + (run * length + p) * step + done, step,
+                        )
+                    elif real_t is float:
                         table.level.f32.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
                             input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
@@ -708,7 +845,7 @@ cdef void multiply_along_channels(
                             input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
                             out + (run * length + p) * step + done, step,
                         )
-            w += n_taps * table.in_channels * tile
+            w += n_taps * table.depth * tile
             done += tile
         out += step * table.positions()
 
@@ -1050,7 +1187,7 @@ cdef inline const real_t *class_sums(
 
 # ---------------------------------------------------------------------------------------------- tasks
 
-cdef void run_task(
+cdef bint run_task(
     BoxTable table,
     const Operands *operands,
     const real_t *weights,
@@ -1059,7 +1196,10 @@ cdef void run_task(
     Py_ssize_t task,
     char *scratch,
 ) noexcept nogil:
-    """One box of one group, and one part of the group's blocks of channels; parts are the fastest index."""
+    """One box of one group, and one part of the group's blocks of channels; parts are the fastest index.
+
+    Returns whether the box's input cannot be multiplied in pieces: its outputs are not written then.
+    """
     cdef Py_ssize_t part = task % splits
     cdef Py_ssize_t rest = task // splits % table.boxes
     cdef Py_ssize_t group = task // splits // table.boxes
@@ -1076,7 +1216,10 @@ cdef void run_task(
         box.begin[a] = rest % pieces * table.axes[a, BOX]
         box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
         rest //= pieces
-    pack_input(table, operands, &box, group, input, square)
+    if pack_input(table, operands, &box, group, input, square):
+        return True
+    if table.pieces:
+        table.level.tiles.configure()
     for block in range(part * table.blocks // splits, (part + 1) * table.blocks // splits):
         multiply(
             table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
@@ -1086,15 +1229,18 @@ cdef void run_task(
             table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,
             columns_of_place, step_of_place,
         )
+    if table.pieces:
+        table.level.tiles.release()
     if operands.stream:
         table.level.f32.drain()
+    return False
 
 
 cdef inline Py_ssize_t aligned(Py_ssize_t elements, Py_ssize_t item) noexcept nogil:
     return (elements * item + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE // item
 
 
-cdef void run_tasks(
+cdef bint run_tasks(
     BoxTable table,
     const Operands *operands,
     const real_t[::1] weights,
@@ -1105,9 +1251,13 @@ cdef void run_tasks(
     Py_ssize_t scratch_step,
     int n_threads,
 ) noexcept nogil:
-    cdef Py_ssize_t task
+    """Returns whether a task refused its input."""
+    cdef Py_ssize_t task, refused = 0
     for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
-        run_task(table, operands, &weights[0], &bias[0], splits, task, scratch + threadid() * scratch_step)
+        refused += run_task(
+            table, operands, &weights[0], &bias[0], splits, task, scratch + threadid() * scratch_step
+        )
+    return refused > 0
 
 
 def run(
@@ -1115,6 +1265,7 @@ def run(
     cnp.ndarray y not None,
     weights,
     bias,
+    magnitudes,
     BoxTable table not None,
     str dtype not None,
     Py_ssize_t splits,
@@ -1122,12 +1273,16 @@ def run(
 ):
     """Compute y, every element of it.
 
+    Returns whether that was possible: tile registers refuse magnitudes that they would lose. y is then undefined.
+
     Parameters
     ----------
     x, y : ndarray
         ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing, has elements.
     weights, bias : ndarray
         As `pack` makes them for `table`.
+    magnitudes : (int, int)
+        Likewise.
     table : BoxTable
     dtype : {"float16", "bfloat16", "float32", "float64"}
         What the bytes of `x` and `y` are.
@@ -1147,11 +1302,11 @@ def run(
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
     operands.stream = y.nbytes >= STREAM_BYTES and (row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW)
+    operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
     if table.double:
-        run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
-    else:
-        run_tasks[float](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
+        return not run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
+    return not run_tasks[float](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)

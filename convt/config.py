@@ -34,7 +34,7 @@ def show_config() -> Report:
     report = Report(
         convt=__version__,
         isa=isa.choose(),
-        isa_available=", ".join(isa.AVAILABLE),
+        isa_available=", ".join(isa.available()),
         compiler=build["compiler"],
         openmp=str(build["openmp"]) if build["openmp"] else "none: one thread only",
         threads=count,

@@ -1,11 +1,18 @@
 """The instruction-set levels of this build, and the choice between them."""
 
 import os
+from functools import cache
 
 from convt._tiles import levels
 
-# From the least to the most capable level that this build and this processor have.
-AVAILABLE = ("generic", *levels())
+
+@cache
+def available() -> tuple[str, ...]:
+    """From the least to the most capable level that this build, this processor and its system have.
+
+    The first call asks Linux to let the process use AMX, which an import alone should not do.
+    """
+    return ("generic", *levels())
 
 
 def choose() -> str:
@@ -18,7 +25,7 @@ def choose() -> str:
     """
     forced = os.environ.get("CONVT_ISA")
     if forced is None:
-        return AVAILABLE[-1]
-    if forced not in AVAILABLE:
-        raise ValueError(f"CONVT_ISA: expected one of {', '.join(AVAILABLE)}, got {forced!r}")
+        return available()[-1]
+    if forced not in available():
+        raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {forced!r}")
     return forced

@@ -30,11 +30,25 @@
 typedef CONVT_KERNELS(float) convt_kernels_f32;
 typedef CONVT_KERNELS(double) convt_kernels_f64;
 
+/* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */
+typedef struct {
+    void (*configure)(void);
+    void (*release)(void);
+    void (*multiply)(int pieces, int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                     ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
+                     ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
+    int (*split_positions)(int pieces, ptrdiff_t n, const float *source, float *target, ptrdiff_t x_step,
+                           uint32_t least, uint32_t most);
+    void (*split_weights)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step);
+    void (*magnitudes)(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most);
+} convt_tiles;
+
 typedef struct {
     const char *name;
     int (*runs_here)(void);
     convt_kernels_f32 f32;
     convt_kernels_f64 f64;
+    convt_tiles tiles;
 } convt_level;
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
@@ -42,7 +56,7 @@ typedef struct {
      prefix##transpose, prefix##accumulate,    prefix##add_rows, prefix##interleave,                                   \
      prefix##drain,     prefix##lines,         prefix##finite}
 #define CONVT_LEVEL(isa)                                                                                               \
-    {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_)}
+    {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_), {0}}
 
 /* __builtin_shufflevector came with gcc 12. */
 #if defined(__clang__) || __GNUC__ >= 12
@@ -50,6 +64,9 @@ typedef struct {
 #include <immintrin.h>
 #include "isa_avx2.h"
 #include "isa_avx512.h"
+#if defined(__linux__)
+#include "isa_amx.h"
+#endif
 #elif defined(__aarch64__)
 #include "isa_neon.h"
 #endif
@@ -62,6 +79,14 @@ static const convt_level convt_levels[] = {
 #endif
 #ifdef CONVT_AVX512
     CONVT_LEVEL(avx512),
+#endif
+#ifdef CONVT_AMX
+    {"amx",
+     convt_amx_runs_here,
+     CONVT_INSTANCE(convt_avx512_f32_),
+     CONVT_INSTANCE(convt_avx512_f64_),
+     {convt_amx_configure, convt_amx_release, convt_amx_multiply, convt_amx_split_positions, convt_amx_split_weights,
+      convt_amx_magnitudes}},
 #endif
 #ifdef CONVT_NEON
     CONVT_LEVEL(neon),

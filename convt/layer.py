@@ -60,7 +60,7 @@ class Layer:
         self._dtype = np.dtype(self._w.dtype.type)  # native, and the same object as other arrays' dtype
         self._ready: dict[tuple, tuple[Plan, Packed | None]] = {}
         self._packed: dict[tuple, Packed] = {}
-        self._finite = True  # as far as is known; packing finds out
+        self._without: frozenset[str] = frozenset()  # kinds of plans that cannot multiply the weights
 
     def output_shape(self, x_shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the result for an input of shape `x_shape`, without computing it.
@@ -93,24 +93,27 @@ class Layer:
         """
         return self._plan(integers(x_shape, "x_shape", 0)).explain()
 
-    def _plan(self, x_shape: tuple[int, ...]) -> "Plan":
+    def _plan(self, x_shape: tuple[int, ...], *without: str) -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
         from convt.plan import make_plan
 
         limit = threads.resolve(self._n_threads)
-        return make_plan(self._rules.geometry(x_shape), self._w.dtype.name, self._isa, limit, self._finite)
+        geometry = self._rules.geometry(x_shape)
+        return make_plan(
+            geometry, self._w.dtype.name, self._isa, limit, self._precision, self._without.union(without)
+        )
 
-    def _prepare(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed | None"]:
-        """A plan for `x_shape`, and the weights as it wants them."""
-        plan = self._plan(x_shape)
+    def _prepare(self, x_shape: tuple[int, ...], *without: str) -> tuple["Plan", "Packed | None"]:
+        """A plan for `x_shape` of none of the kinds `without`, and the weights as it wants them."""
+        plan = self._plan(x_shape, *without)
         packed = self._packed.get(plan.pack_key)
         if 0 in plan.output_shape:
             return plan, None  # nothing will be read
         if packed is None:
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
-                self._finite = False
-                return self._prepare(x_shape)
+                self._without = self._without.union((plan.kind,))
+                return self._prepare(x_shape, *without)
             self._packed[plan.pack_key] = packed
         return plan, packed
 
@@ -171,8 +174,8 @@ class Layer:
             result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
             native = result.flags.aligned and result.dtype.isnative
             target = result if native else np.empty(shape, self._dtype)
-        if packed is not None:
-            plan.run(source, target, packed)
+        while packed is not None and not plan.run(source, target, packed):
+            plan, packed = self._prepare(source.shape, plan.kind)
         if target is not result:
             result[...] = target
         return result

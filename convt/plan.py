@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Optional, TypeAlias
+from typing import Any, NamedTuple, Optional, TypeAlias
 
 import numpy as np
 
@@ -25,15 +25,20 @@ VECTOR_SPEED = 10
 # The vectorised paths.
 CHANNELS, CHANNEL_COLUMNS = "channel lanes", "channel lanes, columns first"
 POSITIONS, COLUMNS = "position lanes", "position lanes, columns first"
+TILES, TILE_COLUMNS = "tile registers", "tile registers, columns first"
 PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, COLUMNS)
+TILE_PATHS = (TILES, TILE_COLUMNS)
+
+# Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
+PRODUCTS = {1: 1, 2: 4, 3: 6}
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
 COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
 
 
-# Weights and bias as a plan's kernels read them.
-Packed: TypeAlias = tuple[np.ndarray, np.ndarray]
+# Weights and bias as a plan's kernels read them, and what else `Plan.run` needs of its `Plan.pack`.
+Packed: TypeAlias = tuple[Any, ...]
 
 
 class Phase(NamedTuple):
@@ -62,12 +67,15 @@ class Plan:
     ----------
     geometry : Geometry
     dtype, isa, path, reason : str
+    kind : {"tiles", "vectors", "rows"}
+        What multiplies: a kind whose plans refuse an operand is replaced by the next.
     threads : int
     pack_key : tuple
         Plans of one layer with equal keys use the same packed weights.
     """
 
     path: str
+    kind: str
 
     def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
         self.geometry = geometry
@@ -89,11 +97,11 @@ class Plan:
         raise NotImplementedError
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
-        """Weights and bias as `run` wants them; None if this path cannot multiply them."""
+        """Weights and bias as `run` wants them; None if this kind of plan cannot multiply them."""
         raise NotImplementedError
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
-        """Compute every element of `y`, which has some."""
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
+        """Compute every element of `y`, which has some; False if this kind of plan cannot multiply `x`."""
         raise NotImplementedError
 
     def explain(self) -> Report:
@@ -124,6 +132,7 @@ class RowPlan(Plan):
     """The generic level: phases of output rows."""
 
     path = "phase rows"
+    kind = "rows"
 
     def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
@@ -152,12 +161,14 @@ class RowPlan(Plan):
         group = self.geometry.group
         return pack_tiles(w, group, self.tile), pack_bias(b, self.dtype, self.channels, group, self.tile)
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
-        _kernels.run(x, y, *packed, self.table, self.dtype, self.bands, self.threads)
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
+        weights, bias = packed
+        _kernels.run(x, y, weights, bias, self.table, self.dtype, self.bands, self.threads)
+        return True
 
 
 class BoxPlan(Plan):
-    """The vectorised levels: boxes of cells, lanes along output channels or along positions."""
+    """The vectorised levels: boxes of cells, in tile registers or with lanes along channels or positions."""
 
     def __init__(
         self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: "Boxes"
@@ -174,21 +185,25 @@ class BoxPlan(Plan):
             layout,
             isa,
             double,
-            path in (CHANNELS, CHANNEL_COLUMNS),
-            path in (CHANNEL_COLUMNS, COLUMNS),
+            path not in (POSITIONS, COLUMNS),
+            path in (CHANNEL_COLUMNS, COLUMNS, TILE_COLUMNS),
             block,
+            boxes.pieces,
         )
+        self.kind = "tiles" if boxes.pieces else "vectors"
+        self.pieces = boxes.pieces
         whole = layout.boxes * geometry.group
         self.splits = 1
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
-        self.pack_key = (path, block, self.table.packing_digest)
+        self.pack_key = (path, block, boxes.pieces, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
         return {
             "channels": self.block,
+            **({"pieces": self.pieces} if self.pieces else {}),
             "box": self.box,
             "boxes": self.boxes,
             "splits": self.splits,
@@ -205,11 +220,19 @@ class BoxPlan(Plan):
         wide = np.ascontiguousarray(widen(w, dtype)).reshape(w.shape[0], w.shape[1], -1)
         return _tiles.pack(self.table, wide, bias, self.threads)
 
-    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> None:
-        _tiles.run(x, y, *packed, self.table, self.dtype, self.splits, self.threads)
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
+        weights, bias, magnitudes = packed
+        return _tiles.run(x, y, weights, bias, magnitudes, self.table, self.dtype, self.splits, self.threads)
 
 
 SUM_DTYPE_FMA = {**SUM_DTYPE, "float32": np.float32}
+
+
+def pieces_of(dtype: str, precision: str) -> int:
+    """bfloat16 pieces that tile registers multiply an element in; three hold a float32, two a float16."""
+    if dtype == "float32":
+        return {"highest": 3, "high": 2, "medium": 1}[precision]
+    return {"float16": 2, "bfloat16": 1}.get(dtype, 0)
 
 
 def even_part(n: int, most: int) -> int:
@@ -218,13 +241,20 @@ def even_part(n: int, most: int) -> int:
 
 
 @lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
-def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bool = True) -> Plan:
-    """Plan a call for at most `threads` threads; `finite` says that no weight is Inf or NaN."""
+def make_plan(
+    geometry: Geometry,
+    dtype: str,
+    isa: str,
+    threads: int,
+    precision: str = "highest",
+    without: frozenset = frozenset(),
+) -> Plan:
+    """Plan a call for at most `threads` threads; `without` holds the kinds that refused its operands."""
     speed = 1 if isa == "generic" else VECTOR_SPEED
     threads = min(threads, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
-    if not finite:
+    if "vectors" in without:
         return RowPlan(
             geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros"
         )
@@ -232,11 +262,15 @@ def make_plan(geometry: Geometry, dtype: str, isa: str, threads: int, finite: bo
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
     # The choice must not depend on the threads: each path has an order of summation of its own.
     cells = cut(geometry)
-    candidates = [Boxes.of(geometry, cells, dtype, isa, path) for path in PATHS] if cells else []
+    pieces = pieces_of(dtype, precision) if _tiles.has_tiles(isa) and "tiles" not in without else 0
+    paths = (*PATHS, *(TILE_PATHS if pieces else ()))
+    candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths] if cells else []
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
     if cells is None or not found:
         return RowPlan(geometry, dtype, isa, threads, "no box of cells fits the scratch")
     reason = "least estimate: " + ", ".join(f"{b.path} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    if "tiles" in without:
+        reason = "tile registers would lose magnitudes of these operands; " + reason
     return BoxPlan(
         geometry, dtype, isa, threads, reason, found[0].for_threads(cells, -(-threads // geometry.group))
     )
@@ -247,23 +281,29 @@ class Boxes(NamedTuple):
 
     path: str
     block: int
+    pieces: int  # 0 without tile registers
     layout: BoxLayout
     limits: tuple[int, int, int, int]
     cycles: float
 
     @classmethod
-    def of(cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: str) -> Optional["Boxes"]:
+    def of(
+        cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: str, pieces: int
+    ) -> Optional["Boxes"]:
         """The largest boxes for `path`, or None where none fits the scratch."""
         item = 8 if dtype == "float64" else 4
-        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64")
+        pieces = pieces if path in TILE_PATHS else 0
+        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64", pieces)
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
-        if path in (CHANNELS, CHANNEL_COLUMNS):
+        if path not in (POSITIONS, COLUMNS):
             block = min(channels, 2 * lanes)
             columns = sum(-(-block * len(c.places) // lanes) * lanes for c in cells.classes)
             stored = -(-in_channels // lanes) * lanes
-            if path == CHANNEL_COLUMNS:
+            if pieces:
+                stored = (-(-in_channels // 32) * pieces | 1) * 16
+            if path in (CHANNEL_COLUMNS, TILE_COLUMNS):
                 stored += -(-block * kernel // lanes) * lanes  # the products lie beside the input
             slack = 0
         elif path == POSITIONS:
@@ -279,12 +319,16 @@ class Boxes(NamedTuple):
         layout = cls.laid_out(cells, path, limits, 1)
         if layout is None:
             return None
-        return cls(path, block, layout, limits, estimate(geometry, layout, path, block, lanes))
+        cycles = estimate(geometry, layout, path, block, lanes, pieces)
+        weights = geometry.in_channels * channels * kernel * (2 * pieces or item)
+        if weights > CACHED_WEIGHTS:
+            cycles = max(cycles, weights / BYTES_PER_CYCLE)
+        return cls(path, block, pieces, layout, limits, cycles)
 
     @staticmethod
     def laid_out(cells: Cells, path: str, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:
         """At least `wanted` boxes, as far as there are cells."""
-        if path == CHANNEL_COLUMNS:
+        if path in (CHANNEL_COLUMNS, TILE_COLUMNS):
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted)
 
@@ -296,7 +340,7 @@ class Boxes(NamedTuple):
         return self._replace(layout=layout) if layout else self
 
 
-def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes: int) -> float:
+def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes: int, pieces: int) -> float:
     """Cycles of one thread, for choosing between paths: two vector FMAs a cycle, times what was measured.
 
     The factors are fits to the layers of asv_benchmarks, AVX-512 and float32. Sums that lie along channels cost
@@ -314,9 +358,13 @@ def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes
     interleaved = outputs * (0.3 + (32 if row % lanes else 8) / row)
     if path in (CHANNEL_COLUMNS, COLUMNS) and in_channels < FEW_CHANNELS:
         return math.inf
+    if path in TILE_PATHS and in_channels < FEW_PIECES:
+        return math.inf
+    if path in TILE_PATHS:
+        return boxes * tile_cycles(layout, path, block, in_channels, kernel, pieces) * blocks + transposed
     if path == CHANNEL_COLUMNS:
         vectors = -(-block * kernel // lanes) * blocks
-        addition = 2 if block % lanes == 0 else lanes  # of a vector, or element by element
+        addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
         return boxes * (in_channels / 2 + addition) * vectors * layout.input_elements + transposed
     if path == COLUMNS:
         positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
@@ -335,8 +383,32 @@ def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes
     return boxes * in_channels * blocks * rows * positions / lanes / 2 + interleaved
 
 
+def tile_cycles(layout: BoxLayout, path: str, block: int, in_channels: int, kernel: int, pieces: int) -> float:
+    """Cycles to multiply one block of channels of a box in tile registers."""
+    reductions = -(-in_channels // 32)
+    half_tiles = layout.runs * -(-layout.run_length // 16)
+    taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
+    added = 0.0
+    if path == TILE_COLUMNS:
+        half_tiles = -(-layout.input_elements // 16)
+        taps_and_columns = [(1, block * kernel)]
+        added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
+    return added + sum(
+        half_tiles * -(-columns // 16) * (TILE_CYCLES * PRODUCTS[pieces] * reductions * taps + TILE_STORE_CYCLES)
+        for taps, columns in taps_and_columns
+    )
+
+
+# Larger weights come from memory in every call, at this speed.
+CACHED_WEIGHTS, BYTES_PER_CYCLE = 1 << 24, 7
+
+# Of one product of two tile registers on random data, and of storing one.
+TILE_CYCLES, TILE_STORE_CYCLES = 24, 25
+
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
+# And below this many, the products of pieces; tile registers would be half empty then.
+FEW_PIECES = 16
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}

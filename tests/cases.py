@@ -106,14 +106,15 @@ def terms(x_shape, w_shape, attributes):
     return ones
 
 
-def error_bound(x, w, b, attributes):
+def error_bound(x, w, b, attributes, products=1):
     """How far a result of dtype x.dtype may be from the exact sum, element by element.
 
     A chain of n fused multiply-adds, the bias first, errs by at most n*u/(1 - n*u) * (|b| + sum |x||w|), with
     u the unit roundoff of the sums (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
-    float16 and bfloat16 sum in float32 and then round once. The oracle, in float64, may err likewise.
+    float16 and bfloat16 sum in float32 and then round once. The oracle, in float64, may err likewise. Where each
+    term is a sum of `products`, the chain is as much longer.
     """
-    n = terms(x.shape, w.shape, attributes) + 1
+    n = products * terms(x.shape, w.shape, attributes) + 1
     absolute = [None if a is None else np.abs(a.astype(np.float64)) for a in (x, w, b)]
     magnitude = oracle(*absolute, attributes)
     unit = {"float64": 2.0**-53}.get(x.dtype.name, 2.0**-24)

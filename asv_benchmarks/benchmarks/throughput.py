@@ -3,7 +3,7 @@
 import os
 
 import convt
-from convt.isa import AVAILABLE
+from convt.isa import available
 
 from .layers import LAYERS, arrays, attributes
 
@@ -52,7 +52,7 @@ class Threads:
 class Isa:
     """Prepacked, one thread, by instruction-set level."""
 
-    params = (SAMPLE[::3], list(AVAILABLE))
+    params = (SAMPLE[::3], list(available()))
     param_names = ("layer", "isa")
 
     def setup(self, name, isa):
