@@ -17,11 +17,11 @@ cimport cython
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.math cimport ldexp
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from convt._elements cimport DType, FLOAT32, FLOAT64, read, write
+from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64, read, write
 
 from hashlib import blake2b
 
@@ -74,6 +74,12 @@ cdef extern from "kernels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+    ctypedef struct halves_t "convt_halves":
+        void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
+        void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
+        void (*transpose_narrow)(
+            bint, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
+        ) noexcept nogil
     ctypedef struct tiles_t "convt_tiles":
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
@@ -91,6 +97,7 @@ cdef extern from "kernels.h" nogil:
         int (*runs_here)() noexcept nogil
         kernels_f32 f32
         kernels_f64 f64
+        halves_t halves
         tiles_t tiles
     const convt_level convt_levels[]
 
@@ -103,6 +110,8 @@ cdef enum:
     LONG_ROW = 1 << 12
     MAX_AXES = 8
     MAX_LANES = 16
+    MAX_LINE = 32  # elements of a cache line
+    INTERLEAVED = 512  # floats that wait to be narrowed
     MAX_ROWS = 8  # of a tile with lanes along positions
     SLACK = 8  # vectors that `positions` may read and write past a run
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
@@ -391,6 +400,26 @@ cdef inline void transpose(
         table.level.f64.transpose(rows, offset, out, out_step, stream)
 
 
+cdef inline void read_line(
+    BoxTable table, const Operands *operands, const char *source, Py_ssize_t step, Py_ssize_t n, real_t *line
+) noexcept nogil:
+    """`read` with the level's own conversions where the elements are consecutive halves."""
+    if real_t is float and not operands.plain and step == sizeof(uint16_t):
+        table.level.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, line)
+    else:
+        read(operands.dtype, source, step, n, line)
+
+
+cdef inline void write_line(
+    BoxTable table, const Operands *operands, const real_t *line, Py_ssize_t n, char *target, Py_ssize_t step
+) noexcept nogil:
+    """`write` likewise."""
+    if real_t is float and not operands.plain and step == sizeof(uint16_t):
+        table.level.halves.narrow(operands.dtype == BFLOAT16, line, n, <uint16_t *> target)
+    else:
+        write(operands.dtype, line, n, target, step)
+
+
 # ---------------------------------------------------------------------------------------------- weights
 
 cdef bint pack_whole_vectors(
@@ -661,7 +690,7 @@ cdef bint pack_along_channels(
                     if direct and count == lanes:
                         lines[i] = <const real_t *> source
                     else:
-                        read(operands.dtype, source, step, count, square + i * lanes)
+                        read_line(table, operands, source, step, count, square + i * lanes)
                         lines[i] = square + i * lanes
                 if real_t is float and table.pieces:
                     transpose(table, lines, 0, turned, lanes)
@@ -694,7 +723,7 @@ cdef void pack_along_positions(
         return
     for row in range(rows):
         memset(target, 0, before * sizeof(real_t))
-        read(operands.dtype, x + row * row_step, step, n, target + before)
+        read_line(table, operands, x + row * row_step, step, n, target + before)
         memset(target + before + n, 0, after * sizeof(real_t))
         target += before + n + after
 
@@ -1036,12 +1065,14 @@ cdef void store_channels(
 ) noexcept nogil:
     """Outputs [begin, end) of a row whose first cell is `cell`, `channels` of them, sums lying along channels."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
-    # A whole cache line of a row at once: streamed by halves, with other rows in between, it would cost twice.
-    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // <Py_ssize_t> sizeof(real_t))
+    # A whole cache line of a row at once: streamed in parts, with other rows in between, it would cost twice.
+    cdef bint halves = not operands.plain and step == sizeof(uint16_t)
+    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item)
     cdef Py_ssize_t m, i, part, count
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef int64_t o, j, e
-    cdef const real_t *rows[MAX_LANES]
+    cdef const real_t *rows[MAX_LINE]
     o = begin
     while o < end:
         if end - o < line and end - begin >= line:
@@ -1065,17 +1096,39 @@ cdef void store_channels(
                         table, rows + part, m, <real_t *> (y + m * channel_step + (o + part) * step),
                         channel_step // sizeof(real_t), operands.stream,
                     )
+                elif real_t is float and halves and count == lanes and m + lanes <= channels:
+                    table.level.halves.transpose_narrow(
+                        operands.dtype == BFLOAT16, rows + part, m,
+                        <uint16_t *> (y + m * channel_step + (o + part) * step), channel_step // sizeof(uint16_t),
+                    )
                 else:
                     transpose(table, rows + part, m, square, lanes)
                     for i in range(min(lanes, channels - m)):
-                        write(
-                            operands.dtype, square + i * lanes, count, y + (m + i) * channel_step + (o + part) * step,
-                            step,
+                        write_line(
+                            table, operands, square + i * lanes, count,
+                            y + (m + i) * channel_step + (o + part) * step, step,
                         )
         o += line
         if operands.stream and o == begin + line:
             # Go on from the first aligned place, over a few once more.
-            o -= <size_t> (y + o * step) % CACHE_LINE // sizeof(real_t)
+            o -= <size_t> (y + o * step) % CACHE_LINE // item
+
+
+cdef void interleave_halves(
+    BoxTable table, const Operands *operands, Py_ssize_t n, const float **row_of_place, uint16_t *out
+) noexcept nogil:
+    """`n` cells of a row, interleaved in a piece of the first-level cache and narrowed from there."""
+    cdef float wide[INTERLEAVED]
+    cdef const float *rows[MAX_LINE]
+    cdef Py_ssize_t e, i, count, chunk = INTERLEAVED // table.inner_places // table.lanes * table.lanes
+    for i from 0 <= i < n by chunk:
+        count = min(chunk, n - i)
+        for e in range(table.inner_places):
+            rows[e] = row_of_place[e] + i
+        table.level.f32.interleave(count, table.inner_places, rows, wide, False)
+        table.level.halves.narrow(
+            operands.dtype == BFLOAT16, wide, count * table.inner_places, out + i * table.inner_places
+        )
 
 
 cdef void store_positions(
@@ -1092,16 +1145,19 @@ cdef void store_positions(
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t m, e, i, whole = (end - begin) // table.inner_places
     cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef bint halves = not operands.plain and step == sizeof(uint16_t) and table.inner_places <= MAX_LINE
     cdef char *row
     for m in range(channels):
         row = y + m * operands.y_strides[1] + begin * step
-        if direct:
+        if real_t is float and halves:
+            interleave_halves(table, operands, whole, <const float **> row_of_place, <uint16_t *> row)
+        elif direct:
             if real_t is float:
                 table.level.f32.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
             else:
                 table.level.f64.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
         for e in range(table.inner_places):
-            i = whole if direct else 0
+            i = whole if direct or halves else 0
             if i * table.inner_places + e < end - begin:
                 write(
                     operands.dtype, row_of_place[e] + i,

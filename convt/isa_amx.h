@@ -9,8 +9,10 @@
    every magnitude lies between two limits (`split_positions`, `magnitudes`). */
 
 #define CONVT_AMX
+#define CONVT_AMX_TILES                                                                                                \
+    {convt_amx_configure,       convt_amx_release,       convt_amx_multiply,                                           \
+     convt_amx_split_positions, convt_amx_split_weights, convt_amx_magnitudes}
 
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -3,10 +3,10 @@
 #define CONVT_AVX2
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 
 /* 12 sums, two vectors of weights, one broadcast: 15 of 16 registers. */
@@ -21,7 +21,13 @@
 #define NAME(kernel) convt_avx2_f32_##kernel
 #define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
 #define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#define LOAD_FLOAT16(pointer) ((NAME(vector))_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(pointer))))
+#define STORE_FLOAT16(pointer, vector)                                                                                 \
+    _mm_storeu_si128((__m128i *)(pointer), _mm256_cvtps_ph((__m256)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
+#include "micro_half.h"
+#undef LOAD_FLOAT16
+#undef STORE_FLOAT16
 enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #undef REAL
 #undef STREAM
@@ -57,6 +63,8 @@ enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = POSITIONS };
 
 static int convt_avx2_runs_here(void)
 {
+    unsigned a, b, c, d;
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & bit_F16C);
 }

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "half.h"
+
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;         /* elements of a vector */                                                                  \
@@ -30,6 +32,14 @@
 typedef CONVT_KERNELS(float) convt_kernels_f32;
 typedef CONVT_KERNELS(double) convt_kernels_f64;
 
+/* Conversions of float16 and bfloat16; see micro_half.h. */
+typedef struct {
+    void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
+    void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
+    void (*transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
+                             ptrdiff_t out_step);
+} convt_halves;
+
 /* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */
 typedef struct {
     void (*configure)(void);
@@ -48,6 +58,7 @@ typedef struct {
     int (*runs_here)(void);
     convt_kernels_f32 f32;
     convt_kernels_f64 f64;
+    convt_halves halves;
     convt_tiles tiles;
 } convt_level;
 
@@ -55,12 +66,20 @@ typedef struct {
     {prefix##lanes,     prefix##max_positions, prefix##channels, prefix##positions,                                    \
      prefix##transpose, prefix##accumulate,    prefix##add_rows, prefix##interleave,                                   \
      prefix##drain,     prefix##lines,         prefix##finite}
-#define CONVT_LEVEL(isa)                                                                                               \
-    {#isa, convt_##isa##_runs_here, CONVT_INSTANCE(convt_##isa##_f32_), CONVT_INSTANCE(convt_##isa##_f64_), {0}}
+#define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##transpose_narrow}
+/* The kernels of a level, with tile registers or {0}. */
+#define CONVT_LEVEL(isa, kernels, ...)                                                                                 \
+    {#isa,                                                                                                             \
+     convt_##isa##_runs_here,                                                                                          \
+     CONVT_INSTANCE(convt_##kernels##_f32_),                                                                           \
+     CONVT_INSTANCE(convt_##kernels##_f64_),                                                                           \
+     CONVT_HALVES(convt_##kernels##_f32_),                                                                             \
+     __VA_ARGS__}
 
 /* __builtin_shufflevector came with gcc 12. */
 #if defined(__clang__) || __GNUC__ >= 12
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #include "isa_avx2.h"
 #include "isa_avx512.h"
@@ -68,6 +87,7 @@ typedef struct {
 #include "isa_amx.h"
 #endif
 #elif defined(__aarch64__)
+#include <arm_neon.h>
 #include "isa_neon.h"
 #endif
 #endif
@@ -75,21 +95,16 @@ typedef struct {
 /* From the least to the most capable; the generic level, which needs none, is not in it. */
 static const convt_level convt_levels[] = {
 #ifdef CONVT_AVX2
-    CONVT_LEVEL(avx2),
+    CONVT_LEVEL(avx2, avx2, {0}),
 #endif
 #ifdef CONVT_AVX512
-    CONVT_LEVEL(avx512),
+    CONVT_LEVEL(avx512, avx512, {0}),
 #endif
 #ifdef CONVT_AMX
-    {"amx",
-     convt_amx_runs_here,
-     CONVT_INSTANCE(convt_avx512_f32_),
-     CONVT_INSTANCE(convt_avx512_f64_),
-     {convt_amx_configure, convt_amx_release, convt_amx_multiply, convt_amx_split_positions, convt_amx_split_weights,
-      convt_amx_magnitudes}},
+    CONVT_LEVEL(amx, avx512, CONVT_AMX_TILES),
 #endif
 #ifdef CONVT_NEON
-    CONVT_LEVEL(neon),
+    CONVT_LEVEL(neon, neon, {0}),
 #endif
     {0}};
 

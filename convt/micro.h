@@ -154,12 +154,11 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef VECTORS
 }
 
-/* LANES rows of LANES elements, transposed: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches,
-   where out is aligned.
-   Interleaving the halves of the list log2(LANES) times is the transposition. */
-static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream)
+/* LANES rows of LANES elements, transposed in registers. Interleaving the halves of the list log2(LANES) times does it.
+ */
+INLINE void NAME(transpose_block)(const REAL *const *rows, ptrdiff_t offset, VECTOR *block)
 {
-    VECTOR block[LANES], next[LANES];
+    VECTOR next[LANES];
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         block[i] = LOAD(rows[i] + offset);
@@ -174,6 +173,13 @@ static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out
         for (int i = 0; i < LANES; i++)
             block[i] = next[i];
     }
+}
+
+/* The same into memory: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches, where out is aligned. */
+static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream)
+{
+    VECTOR block[LANES];
+    NAME(transpose_block)(rows, offset, block);
     if (stream && ALIGNED(out) && out_step % LANES == 0) {
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)

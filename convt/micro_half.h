@@ -1,0 +1,63 @@
+/* float16 and bfloat16 in memory, float in registers: written once, instantiated beside the float kernels of micro.h.
+
+   An ISA header defines, besides what micro.h wants for float,
+     LOAD_FLOAT16(pointer)            LANES elements, widened
+     STORE_FLOAT16(pointer, vector)   LANES elements, rounded to nearest even
+   The dtype is a flag: a call converts so many elements that a well predicted branch costs nothing. */
+
+typedef uint16_t NAME(halves) __attribute__((vector_size(LANES * sizeof(uint16_t))));
+typedef uint16_t NAME(unaligned_halves)
+    __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(sizeof(uint16_t)), may_alias));
+typedef uint32_t NAME(words) __attribute__((vector_size(LANES * sizeof(uint32_t))));
+
+static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
+{
+    if (!bfloat16)
+        return LOAD_FLOAT16(source);
+    const NAME(halves) bits = *(const NAME(unaligned_halves) *)source;
+    return (NAME(vector))(__builtin_convertvector(bits, NAME(words)) << 16);
+}
+
+static inline void NAME(store_half)(int bfloat16, NAME(vector) value, uint16_t *target)
+{
+    if (!bfloat16) {
+        STORE_FLOAT16(target, value);
+        return;
+    }
+    const NAME(words) bits = (NAME(words))value;
+    const NAME(words) rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    const NAME(words) is_nan = (NAME(words))((bits & 0x7fffffffu) > 255u << 23);
+    const NAME(words) result = (is_nan & (bits >> 16 | 0x40u)) | (~is_nan & rounded);
+    *(NAME(unaligned_halves) *)target = __builtin_convertvector(result, NAME(halves));
+}
+
+/* n consecutive elements. */
+static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target)
+{
+    ptrdiff_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(NAME(unaligned) *)(target + i) = NAME(load_half)(bfloat16, source + i);
+    for (; i < n; i++)
+        target[i] = bfloat16 ? convt_widen_bfloat16((convt_bfloat16){source[i]})
+                             : convt_widen_float16((convt_float16){source[i]});
+}
+
+static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target)
+{
+    ptrdiff_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        NAME(store_half)(bfloat16, *(const NAME(unaligned) *)(source + i), target + i);
+    for (; i < n; i++)
+        target[i] = bfloat16 ? convt_narrow_bfloat16(source[i]).bits : convt_narrow_float16(source[i]).bits;
+}
+
+/* `transpose` of micro.h into rows of halves. */
+static void NAME(transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
+                                   ptrdiff_t out_step)
+{
+    NAME(vector) block[LANES];
+    NAME(transpose_block)(rows, offset, block);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        NAME(store_half)(bfloat16, block[i], out + i * out_step);
+}
