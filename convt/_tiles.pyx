@@ -88,7 +88,7 @@ cdef extern from "kernels.h" nogil:
             const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
         bint (*split_positions)(
-            int, Py_ssize_t, const float *, float *, Py_ssize_t, uint32_t, uint32_t
+            int, int, const void **, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         void (*split_weights)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
@@ -665,47 +665,71 @@ cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noe
     return part
 
 
-cdef bint pack_along_channels(
+cdef void pack_along_channels(
     BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
     real_t *target, Py_ssize_t target_row, real_t *square,
 ) noexcept nogil:
-    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel].
-
-    Returns whether an element cannot be multiplied in pieces.
-    """
+    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t c, row, p, i, j, count, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef const real_t *lines[MAX_LANES]
-    cdef real_t turned[MAX_LANES * MAX_LANES]
     cdef const char *source
-    cdef bint refused = False
-    # Channels beyond the last one repeat it; their weights are 0, or nothing reads them.
-    for c from 0 <= c < (2 * table.depth // table.pieces if table.pieces else table.in_channels) by lanes:
+    for c from 0 <= c < table.in_channels by lanes:
         for row in range(rows):
             for p from 0 <= p < n by lanes:
                 count = min(lanes, n - p)
                 for i in range(lanes):
+                    # Channels beyond the last one repeat it; nothing reads them.
                     source = x + min(c + i, table.in_channels - 1) * channel_step + row * row_step + p * step
                     if direct and count == lanes:
                         lines[i] = <const real_t *> source
                     else:
                         read_line(table, operands, source, step, count, square + i * lanes)
                         lines[i] = square + i * lanes
-                if real_t is float and table.pieces:
-                    transpose(table, lines, 0, turned, lanes)
-                    refused |= table.level.tiles.split_positions(
-                        table.pieces, count, turned,
-                        target + row * target_row + (p * table.x_step + c // TILE_CHANNELS * 16 * table.pieces)
-                        + c % TILE_CHANNELS // 2,
-                        table.x_step, operands.least, operands.most,
-                    )
-                elif count == lanes:
+                if count == lanes:
                     transpose(table, lines, 0, target + row * target_row + p * table.x_step + c, table.x_step)
                 else:
                     for i in range(count):
                         for j in range(lanes):
                             target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
+
+
+cdef bint pack_pieces(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
+    float *target, Py_ssize_t target_row,
+) noexcept nogil:
+    """`pack_along_channels` for tile registers: target[row][place][32 channels][piece][32].
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t c, row, p, i, count, channels
+    cdef bint direct = step == (sizeof(float) if operands.plain else sizeof(uint16_t)), refused = False
+    cdef int precision = 24 if operands.plain or not direct else 8 if operands.dtype == BFLOAT16 else 11  # bits
+    cdef float wide[TILE_CHANNELS * MAX_LANES]
+    cdef const void *lines[TILE_CHANNELS]
+    cdef const char *source
+    memset(wide, 0, sizeof(wide))
+    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
+        channels = min(TILE_CHANNELS, table.in_channels - c)
+        for i in range(channels, TILE_CHANNELS):
+            lines[i] = wide + i * MAX_LANES  # 0
+        for row in range(rows):
+            for p from 0 <= p < n by MAX_LANES:
+                count = min(MAX_LANES, n - p)
+                source = x + c * channel_step + row * row_step + p * step
+                for i in range(channels):
+                    if direct:
+                        lines[i] = source + i * channel_step
+                    else:
+                        read(operands.dtype, source + i * channel_step, step, count, wide + i * MAX_LANES)
+                        lines[i] = wide + i * MAX_LANES
+                refused |= table.level.tiles.split_positions(
+                    table.pieces, precision, lines, count,
+                    target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
+                    operands.least, operands.most,
+                )
     return refused
 
 
@@ -769,10 +793,17 @@ cdef bint pack_input(
                     begin + (r * width + columns.end) * table.x_step, 0,
                     (width - columns.end) * table.x_step * sizeof(real_t),
                 )
-            refused |= pack_along_channels(
-                table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin,
-                begin + (rows.begin * width + columns.begin) * table.x_step, width * table.x_step, square,
-            )
+            begin += (rows.begin * width + columns.begin) * table.x_step
+            if real_t is float and table.pieces:
+                refused |= pack_pieces(
+                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
+                    width * table.x_step,
+                )
+            else:
+                pack_along_channels(
+                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
+                    width * table.x_step, square,
+                )
         else:
             for c in range(table.in_channels):
                 begin = target + c * table.x_step + block * size
@@ -1068,7 +1099,8 @@ cdef void store_channels(
     # A whole cache line of a row at once: streamed in parts, with other rows in between, it would cost twice.
     cdef bint halves = not operands.plain and step == sizeof(uint16_t)
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item)
+    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item), piece = 2 * lanes if halves else lanes
+    cdef char *target
     cdef Py_ssize_t m, i, part, count
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef int64_t o, j, e
@@ -1089,25 +1121,26 @@ cdef void store_channels(
         for i in range(max(0, end - o), line):
             rows[i] = rows[0]
         for m from 0 <= m < channels by lanes:
-            for part from 0 <= part < min(line, end - o) by lanes:
-                count = min(lanes, end - o - part)
-                if direct and count == lanes and m + lanes <= channels:
+            for part from 0 <= part < min(line, end - o) by piece:
+                count = min(piece, end - o - part)
+                target = y + m * channel_step + (o + part) * step
+                if direct and count == piece and m + lanes <= channels:
                     transpose(
-                        table, rows + part, m, <real_t *> (y + m * channel_step + (o + part) * step),
-                        channel_step // sizeof(real_t), operands.stream,
+                        table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), operands.stream
                     )
-                elif real_t is float and halves and count == lanes and m + lanes <= channels:
+                elif real_t is float and halves and count == piece and m + lanes <= channels:
                     table.level.halves.transpose_narrow(
-                        operands.dtype == BFLOAT16, rows + part, m,
-                        <uint16_t *> (y + m * channel_step + (o + part) * step), channel_step // sizeof(uint16_t),
+                        operands.dtype == BFLOAT16, rows + part, m, <uint16_t *> target,
+                        channel_step // sizeof(uint16_t),
                     )
                 else:
-                    transpose(table, rows + part, m, square, lanes)
-                    for i in range(min(lanes, channels - m)):
-                        write_line(
-                            table, operands, square + i * lanes, count,
-                            y + (m + i) * channel_step + (o + part) * step, step,
-                        )
+                    for j from 0 <= j < count by lanes:
+                        transpose(table, rows + part + j, m, square, lanes)
+                        for i in range(min(lanes, channels - m)):
+                            write_line(
+                                table, operands, square + i * lanes, min(lanes, count - j),
+                                target + i * channel_step + j * step, step,
+                            )
         o += line
         if operands.stream and o == begin + line:
             # Go on from the first aligned place, over a few once more.
@@ -1357,7 +1390,7 @@ def run(
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    operands.stream = y.nbytes >= STREAM_BYTES and (row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW)
+    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES and (row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW)
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)

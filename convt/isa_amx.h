@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl"))),          \
+#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,fma"))),      \
                              apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl")
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,fma")
 #endif
 
 enum { CONVT_AMX_ROWS = 16, CONVT_AMX_TILE = 256 /* floats of memory */ };
@@ -214,23 +214,76 @@ static inline __m512i convt_amx_piece(__m512 *rest)
     return piece;
 }
 
-/* 16 channels of n places, `source` [place][16], into target's halves of 32 channels. Returns whether an element other
-   than 0 has a magnitude outside [least, most], two floats by their bits; NaN has. */
-static int convt_amx_split_positions(int pieces, ptrdiff_t n, const float *source, float *target, ptrdiff_t x_step,
-                                     uint32_t least, uint32_t most)
+/* The n elements (up to 16) of a line, widened: of float (`precision` 24), float16 (11) or bfloat16 (8). */
+static inline __m512 convt_amx_load(int precision, const void *line, ptrdiff_t n)
 {
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
+    if (precision == 24)
+        return _mm512_maskz_loadu_ps(some, line);
+    const __m256i halves = _mm256_maskz_loadu_epi16(some, line);
+    if (precision == 11)
+        return _mm512_cvtph_ps(halves);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/* Lanes of x other than 0 whose magnitude lies outside [least, most], two floats by their bits; NaN does. */
+static inline __mmask16 convt_amx_outside(__m512 x, uint32_t least, uint32_t most)
+{
+    const __m512i size = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(size, size),
+                                        _mm512_sub_epi32(size, _mm512_set1_epi32((int)least)),
+                                        _mm512_set1_epi32((int)(most - least)));
+}
+
+/* n places (up to 16) of 32 channels, one line each, into n rows of [piece][32]. Returns whether an element other than
+   0 has a magnitude outside [least, most]. */
+static inline __attribute__((always_inline)) int convt_amx_split_lines(const int pieces, const int precision,
+                                                                       const void *const *lines, ptrdiff_t n,
+                                                                       float *target, ptrdiff_t x_step, uint32_t least,
+                                                                       uint32_t most)
+{
+    __attribute__((aligned(64))) float pairs[3][16][16]; /* of channels, in one word per place */
+    const float *rows[16];
+    convt_avx512_f32_vector turned[16];
     __mmask16 outside = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        __m512 rest = _mm512_loadu_ps(source + 16 * i);
-        const __m512i size = _mm512_and_si512(_mm512_castps_si512(rest), _mm512_set1_epi32(0x7fffffff));
-        outside |= _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(size, size),
-                                                _mm512_sub_epi32(size, _mm512_set1_epi32((int)least)),
-                                                _mm512_set1_epi32((int)(most - least)));
-        for (int p = 0; p < pieces; p++)
-            _mm256_storeu_si256((__m256i *)(target + i * x_step + 16 * p),
-                                _mm512_cvtepi32_epi16(_mm512_srli_epi32(convt_amx_piece(&rest), 16)));
+    for (int pair = 0; pair < 16; pair++) {
+        __m512 even = convt_amx_load(precision, lines[2 * pair], n);
+        __m512 odd = convt_amx_load(precision, lines[2 * pair + 1], n);
+        outside |= convt_amx_outside(even, least, most) | convt_amx_outside(odd, least, most);
+        for (int p = 0; p < pieces; p++) {
+            const __m512i low = _mm512_srli_epi32(convt_amx_piece(&even), 16);
+            _mm512_store_si512(pairs[p][pair], _mm512_or_si512(low, convt_amx_piece(&odd)));
+        }
+    }
+    for (int p = 0; p < pieces; p++) {
+        for (int pair = 0; pair < 16; pair++)
+            rows[pair] = pairs[p][pair];
+        convt_avx512_f32_transpose_block(rows, 0, turned);
+        if (n == 16) {
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)turned[i]);
+        } else {
+            for (ptrdiff_t i = 0; i < n; i++)
+                _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)turned[i]);
+        }
     }
     return outside != 0;
+}
+
+static int convt_amx_split_positions(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
+                                     ptrdiff_t x_step, uint32_t least, uint32_t most)
+{
+#define CASE(p, b)                                                                                                     \
+    if (pieces == p && precision == b)                                                                                 \
+        return convt_amx_split_lines(p, b, lines, n, target, x_step, least, most);
+    CASE(1, 8)
+    CASE(2, 11)
+    CASE(3, 24)
+    CASE(2, 24)
+    CASE(1, 24)
+#undef CASE
+    return 1;
 }
 
 /* 32 channels of 16 columns, `source` [channel][source_step], into one tile per piece, `piece_step` floats apart. */

@@ -22,12 +22,11 @@
 #define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
 #define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(pointer))))
-#define STORE_FLOAT16(pointer, vector)                                                                                 \
-    _mm_storeu_si128((__m128i *)(pointer), _mm256_cvtps_ph((__m256)(vector), _MM_FROUND_TO_NEAREST_INT))
+#define NARROW_FLOAT16(vector) ((NAME(halves))_mm256_cvtps_ph((__m256)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
 #include "micro_half.h"
 #undef LOAD_FLOAT16
-#undef STORE_FLOAT16
+#undef NARROW_FLOAT16
 enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #undef REAL
 #undef STREAM

@@ -22,12 +22,11 @@
 #define INTERLEAVE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define INTERLEAVE_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
-#define STORE_FLOAT16(pointer, vector)                                                                                 \
-    _mm256_storeu_si256((__m256i *)(pointer), _mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
+#define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
 #include "micro_half.h"
 #undef LOAD_FLOAT16
-#undef STORE_FLOAT16
+#undef NARROW_FLOAT16
 enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITIONS };
 #undef REAL
 #undef STREAM

@@ -15,11 +15,11 @@
 #define INTERLEAVE_LOW 0, 4, 1, 5
 #define INTERLEAVE_HIGH 2, 6, 3, 7
 #define LOAD_FLOAT16(pointer) ((NAME(vector))vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(pointer))))
-#define STORE_FLOAT16(pointer, vector) vst1_u16(pointer, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(vector))))
+#define NARROW_FLOAT16(vector) ((NAME(halves))vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(vector))))
 #include "micro.h"
 #include "micro_half.h"
 #undef LOAD_FLOAT16
-#undef STORE_FLOAT16
+#undef NARROW_FLOAT16
 enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = POSITIONS };
 #undef REAL
 #undef LANES

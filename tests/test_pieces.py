@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, oracle
+from cases import BFLOAT16, LAYOUTS, as_layout, oracle
 
 import convt
 from convt import isa
@@ -65,6 +65,22 @@ def test_large_and_small_that_meet_in_a_product_take_the_vector_path(monkeypatch
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = at_level(monkeypatch, "avx512", x, w)
         np.testing.assert_array_equal(at_level(monkeypatch, "amx", x, w), wanted)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ordinary_numbers_are_not_refused(monkeypatch, dtype, layout, precision):
+    def refuse(*arguments):
+        raise AssertionError("took the vector path")
+
+    x, w = data(dtype)
+    monkeypatch.setenv("CONVT_ISA", "amx")
+    layer = convt.ConvTranspose(w, precision=precision, **ATTRIBUTES)
+    layer(x)
+    assert "tile registers" in layer.explain(x.shape)["kernel"]
+    monkeypatch.setattr(layer, "_prepare", refuse)
+    layer(as_layout(x, layout))
 
 
 def test_a_refused_input_does_not_change_the_next_call(monkeypatch):
