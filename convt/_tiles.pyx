@@ -83,14 +83,22 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct tiles_t "convt_tiles":
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
-        void (*multiply)(
+        void (*channels)(
             int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
-        bint (*split_positions)(
+        void (*positions)(
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        bint (*split_channels)(
             int, int, const void **, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
-        void (*split_weights)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        bint (*split_positions)(
+            int, int, const void *, const void *, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+        ) noexcept nogil
+        void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
+        void (*split_right)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
     ctypedef struct convt_level:
         const char *name
@@ -155,7 +163,7 @@ def levels():
 
 def has_tiles(str level):
     """Whether the level has tile registers."""
-    return find_level(level).tiles.multiply != NULL
+    return find_level(level).tiles.channels != NULL
 
 
 def lanes_and_positions(str level, bint double, int pieces):
@@ -225,7 +233,7 @@ cdef class BoxTable:
     block : int
         Output channels of a block.
     pieces : int
-        bfloat16 pieces that tile registers multiply an element in, lanes along channels; 0 for vectors.
+        bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
     """
 
     cdef const convt_level *level
@@ -269,6 +277,7 @@ cdef class BoxTable:
         if pieces:
             self.max_positions = TILE_POSITIONS
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
+        if along_channels and pieces:
             # An odd number of cache lines: the rows of a tile should not meet in few sets of the cache.
             self.x_step = (self.depth // self.lanes | 1) * self.lanes
         elif along_channels:
@@ -346,13 +355,13 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
         cdef Py_ssize_t tiles = (left + MAX_ROWS - 1) // MAX_ROWS
-        if self.along_channels:
+        if self.along_channels or self.pieces:
             return 2 * self.lanes if left > self.lanes else self.lanes
         return (left + tiles - 1) // tiles
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""
-        return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels else n
+        return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels or self.pieces else n
 
     cdef Py_ssize_t positions(self) noexcept nogil:
         """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
@@ -371,7 +380,7 @@ cdef class BoxTable:
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""
         if not self.along_channels:
-            return self.in_channels * self.x_step
+            return self.depth * self.x_step  # places of a channel, or of two in pieces
         return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t sums_size(self) noexcept nogil:
@@ -488,7 +497,7 @@ cdef bint pack_whole_vectors(
         if real_t is float and table.pieces and channel == chunk - 1:
             for t in range(table.kernel * vectors):
                 if place_of[t] >= 0:
-                    table.level.tiles.split_weights(
+                    table.level.tiles.split_right(
                         table.pieces, turned + t * chunk * lanes, lanes,
                         weights + place_of[t] + c // chunk * table.pieces * lanes * tile_of[t], lanes * tile_of[t],
                     )
@@ -560,19 +569,27 @@ cdef void gather_columns(
     """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros."""
     cdef Py_ssize_t c, j, chunk = TILE_CHANNELS if table.pieces else table.in_channels
     cdef Py_ssize_t channel_step = table.out_channels * table.kernel
+    # [channel][column], or [column][channel] for the left operand of tile registers.
+    cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
+    cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
     cdef real_t *row = target
     for c in range((table.in_channels + chunk - 1) // chunk * chunk):
         if table.pieces:
-            row = wide + c % chunk * tile
+            row = wide + c % chunk * step
         for j in range(tile):
-            row[j] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
-        row += tile
+            row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
+        row += step
         if real_t is float and table.pieces and c % chunk == chunk - 1:
             for j from 0 <= j < tile by MAX_LANES:
-                table.level.tiles.split_weights(
-                    table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
-                )
+                if table.along_channels:
+                    table.level.tiles.split_right(
+                        table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                    )
+                else:
+                    table.level.tiles.split_left(
+                        table.pieces, wide + j * TILE_CHANNELS, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                    )
             target += table.pieces * MAX_LANES * tile
 
 
@@ -710,11 +727,10 @@ cdef bint pack_pieces(
     cdef float wide[TILE_CHANNELS * MAX_LANES]
     cdef const void *lines[TILE_CHANNELS]
     cdef const char *source
-    memset(wide, 0, sizeof(wide))
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
         channels = min(TILE_CHANNELS, table.in_channels - c)
         for i in range(channels, TILE_CHANNELS):
-            lines[i] = wide + i * MAX_LANES  # 0
+            lines[i] = NULL  # 0
         for row in range(rows):
             for p from 0 <= p < n by MAX_LANES:
                 count = min(MAX_LANES, n - p)
@@ -725,7 +741,7 @@ cdef bint pack_pieces(
                     else:
                         read(operands.dtype, source + i * channel_step, step, count, wide + i * MAX_LANES)
                         lines[i] = wide + i * MAX_LANES
-                refused |= table.level.tiles.split_positions(
+                refused |= table.level.tiles.split_channels(
                     table.pieces, precision, lines, count,
                     target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
                     operands.least, operands.most,
@@ -750,6 +766,52 @@ cdef void pack_along_positions(
         read_line(table, operands, x + row * row_step, step, n, target + before)
         memset(target + before + n, 0, after * sizeof(real_t))
         target += before + n + after
+
+
+cdef bint pack_pairs(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, const Inside *rows,
+    const Inside *columns, Py_ssize_t height, Py_ssize_t width, float *target,
+) noexcept nogil:
+    """Rows of every channel with zeros around them, lanes along positions, in pieces:
+    target[32 channels][piece][pair of channels][place]. `x` is the first place inside.
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t pair, piece, row, i, c, count, chunk, n = columns.end - columns.begin
+    cdef Py_ssize_t piece_step = 16 * table.x_step
+    cdef bint direct = step == (sizeof(float) if operands.plain else sizeof(uint16_t)), refused = False
+    cdef int precision = 24 if operands.plain or not direct else 8 if operands.dtype == BFLOAT16 else 11  # bits
+    cdef float wide[2][INTERLEAVED]
+    cdef const void *lines[2]
+    cdef const char *source
+    cdef float *begin
+    chunk = n if direct else INTERLEAVED
+    for pair in range(table.depth // table.pieces):
+        for row in range(height):
+            begin = target + (pair // 16 * 16 * table.pieces + pair % 16) * table.x_step + row * width
+            if row < rows.begin or row >= rows.end:
+                for piece in range(table.pieces):
+                    memset(begin + piece * piece_step, 0, width * sizeof(float))
+                continue
+            for piece in range(table.pieces):
+                memset(begin + piece * piece_step, 0, columns.begin * sizeof(float))
+                memset(begin + piece * piece_step + columns.end, 0, (width - columns.end) * sizeof(float))
+            for i from 0 <= i < n by max(chunk, 1):
+                count = min(chunk, n - i)
+                for c in range(2):
+                    source = x + (2 * pair + c) * channel_step + (row - rows.begin) * row_step + i * step
+                    lines[c] = source
+                    if 2 * pair + c >= table.in_channels:
+                        lines[c] = NULL  # 0
+                    elif not direct:
+                        read(operands.dtype, source, step, count, wide[c])
+                        lines[c] = wide[c]
+                refused |= table.level.tiles.split_positions(
+                    table.pieces, precision, lines[0], lines[1], count, begin + columns.begin + i, piece_step,
+                    operands.least, operands.most,
+                )
+    return refused
 
 
 cdef bint pack_input(
@@ -804,6 +866,10 @@ cdef bint pack_input(
                     table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
                     width * table.x_step, square,
                 )
+        elif real_t is float and table.pieces:
+            refused |= pack_pairs(
+                table, operands, x, row_step, &rows, &columns, height, width, target + block * size
+            )
         else:
             for c in range(table.in_channels):
                 begin = target + c * table.x_step + block * size
@@ -817,7 +883,7 @@ cdef bint pack_input(
     if table.along_channels:
         memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
     else:
-        for c in range(table.in_channels):
+        for c in range(table.depth):
             memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
     return refused
 
@@ -888,7 +954,7 @@ cdef void multiply_along_channels(
                         p_end = (t + 1) * length // tiles
                     soon = w + n_taps * table.depth * (tile + (run * tiles + t) * soon_step)
                     if real_t is float and table.pieces:
-                        table.level.tiles.multiply(
+                        table.level.tiles.channels(
                             table.pieces, p_end - p, tile // table.lanes, n_taps, offsets, table.depth,
                             input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
                             out + (run * length + p) * step + done, step,
@@ -990,7 +1056,12 @@ cdef void multiply_along_positions(
             while done < n:
                 tile = table.tile_width(n - done)
                 added = bias + table.bias_offset[block, i] + done
-                if real_t is float:
+                if real_t is float and table.pieces:
+                    table.level.tiles.positions(
+                        table.pieces, tile // table.lanes, min(CHUNK * table.lanes, length - chunk), n_taps, offsets,
+                        table.depth, input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
+                    )
+                elif real_t is float:
                     table.level.f32.positions(
                         tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
                         input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
@@ -1000,7 +1071,7 @@ cdef void multiply_along_positions(
                         tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
                         input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
                     )
-                w += n_taps * table.in_channels * tile
+                w += n_taps * table.depth * tile
                 done += tile
                 column += tile
 
@@ -1099,7 +1170,8 @@ cdef void store_channels(
     # A whole cache line of a row at once: streamed in parts, with other rows in between, it would cost twice.
     cdef bint halves = not operands.plain and step == sizeof(uint16_t)
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item), piece = 2 * lanes if halves else lanes
+    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item)
+    cdef Py_ssize_t piece = 2 * lanes if halves else lanes
     cdef char *target
     cdef Py_ssize_t m, i, part, count
     cdef bint direct = operands.plain and step == sizeof(real_t)
@@ -1390,7 +1462,8 @@ def run(
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES and (row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW)
+    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
+    operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)

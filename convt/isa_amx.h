@@ -10,8 +10,9 @@
 
 #define CONVT_AMX
 #define CONVT_AMX_TILES                                                                                                \
-    {convt_amx_configure,       convt_amx_release,       convt_amx_multiply,                                           \
-     convt_amx_split_positions, convt_amx_split_weights, convt_amx_magnitudes}
+    {convt_amx_configure,  convt_amx_release,        convt_amx_channels,                                               \
+     convt_amx_positions,  convt_amx_split_channels, convt_amx_split_positions,                                        \
+     convt_amx_split_left, convt_amx_split_right,    convt_amx_magnitudes}
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -43,159 +44,193 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Tiles 0 to 3 hold sums, 4 and 5 two times 16 positions, 6 and 7 two times 16 columns of weights. */
-#define LOAD_X(piece)                                                                                                  \
-    do {                                                                                                               \
-        _tile_loadd(4, row + (piece) * 16, x_step * sizeof(float));                                                    \
-        if (rows > 1)                                                                                                  \
-            _tile_loadd(5, row + 16 * x_step + (piece) * 16, x_step * sizeof(float));                                  \
-    } while (0)
-#define LOAD_W(piece)                                                                                                  \
-    do {                                                                                                               \
-        _tile_loadd(6, w + (piece) * vectors * CONVT_AMX_TILE, 64);                                                    \
-        if (vectors > 1)                                                                                               \
-            _tile_loadd(7, w + ((piece) * vectors + 1) * CONVT_AMX_TILE, 64);                                          \
-    } while (0)
-#define MULTIPLY()                                                                                                     \
-    do {                                                                                                               \
-        _tile_dpbf16ps(0, 4, 6);                                                                                       \
-        if (vectors > 1)                                                                                               \
-            _tile_dpbf16ps(1, 4, 7);                                                                                   \
-        if (rows > 1) {                                                                                                \
-            _tile_dpbf16ps(2, 5, 6);                                                                                   \
-            if (vectors > 1)                                                                                           \
-                _tile_dpbf16ps(3, 5, 7);                                                                               \
-        }                                                                                                              \
-    } while (0)
+/* Where the tiles of an operand lie: at `at` plus the tap's offset, or t * `tap` without a list of these; then the
+   second of two tiles side by side, the next row of a tile, piece of the elements and 32 channels. In floats. */
+typedef struct {
+    const float *at;
+    const ptrdiff_t *taps;
+    ptrdiff_t tap, second, row, piece, channels;
+} convt_amx_operand;
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE void convt_amx_store(const int rows, const int vectors, float *out, ptrdiff_t out_step)
+/* Sums lie in tiles 0 to 3, up to two rows of up to two tiles, and so in memory. */
+INLINE void convt_amx_load_sums(const int rows, const int columns, const float *sums, ptrdiff_t step)
 {
-    _tile_stored(0, out, out_step * sizeof(float));
-    if (vectors > 1)
-        _tile_stored(1, out + 16, out_step * sizeof(float));
-    if (rows > 1) {
-        _tile_stored(2, out + 16 * out_step, out_step * sizeof(float));
-        if (vectors > 1)
-            _tile_stored(3, out + 16 * out_step + 16, out_step * sizeof(float));
-    }
-}
-
-/* Adds the bias to the sums in tiles, by way of memory if they are not 0. */
-INLINE void convt_amx_add_bias(const int pieces, const int rows, const int vectors, const float *bias, float *out,
-                               ptrdiff_t out_step)
-{
-    ptrdiff_t step = 0; /* every row begins with the bias */
-    const float *sums = bias;
-    if (pieces > 1) {
-        const __m512 first = _mm512_loadu_ps(bias), second = vectors > 1 ? _mm512_loadu_ps(bias + 16) : first;
-        if (!_mm512_cmp_ps_mask(_mm512_or_ps(first, second), _mm512_setzero_ps(), _CMP_NEQ_UQ))
-            return;
-        convt_amx_store(rows, vectors, out, out_step);
-        for (int i = 0; i < 16 * rows; i++) {
-            _mm512_storeu_ps(out + i * out_step, _mm512_add_ps(_mm512_loadu_ps(out + i * out_step), first));
-            if (vectors > 1)
-                _mm512_storeu_ps(out + i * out_step + 16,
-                                 _mm512_add_ps(_mm512_loadu_ps(out + i * out_step + 16), second));
-        }
-        sums = out;
-        step = out_step;
-    }
     _tile_loadd(0, sums, step * sizeof(float));
-    if (vectors > 1)
+    if (columns > 1)
         _tile_loadd(1, sums + 16, step * sizeof(float));
     if (rows > 1) {
         _tile_loadd(2, sums + 16 * step, step * sizeof(float));
-        if (vectors > 1)
+        if (columns > 1)
             _tile_loadd(3, sums + 16 * step + 16, step * sizeof(float));
     }
 }
 
-/* First the small products, then, on top of their sum and the bias, those of the first pieces: these alone round at
-   the size of the sum, and half as often as a chain of fused multiply-adds does. */
-INLINE void convt_amx_tile(const int pieces, const int rows, const int vectors, ptrdiff_t taps,
-                           const ptrdiff_t *tap_offset, ptrdiff_t depth, const float *x, ptrdiff_t x_step,
-                           const float *weights, const float *soon, ptrdiff_t soon_step, const float *bias, float *out,
-                           ptrdiff_t out_step)
+INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums, ptrdiff_t step)
 {
-    const float *w = weights;
+    _tile_stored(0, sums, step * sizeof(float));
+    if (columns > 1)
+        _tile_stored(1, sums + 16, step * sizeof(float));
+    if (rows > 1) {
+        _tile_stored(2, sums + 16 * step, step * sizeof(float));
+        if (columns > 1)
+            _tile_stored(3, sums + 16 * step + 16, step * sizeof(float));
+    }
+}
+
+/* Adds the bias to the sums in tiles by way of their place in memory, where that is not 0. `fresh`: they are 0. */
+INLINE void convt_amx_add_bias(const int rows, const int columns, const int fresh, const int along_rows,
+                               const float *bias, float *sums, ptrdiff_t step)
+{
+    const int two = (along_rows ? columns : rows) > 1;
+    const __m512 first = _mm512_loadu_ps(bias), second = two ? _mm512_loadu_ps(bias + 16) : first;
+    if (!_mm512_cmp_ps_mask(_mm512_or_ps(first, second), _mm512_setzero_ps(), _CMP_NEQ_UQ))
+        return;
+    if (!fresh)
+        convt_amx_store_sums(rows, columns, sums, step);
+    for (int i = 0; i < 16 * rows; i++)
+        for (int v = 0; v < columns; v++) {
+            const __m512 added = along_rows ? (v ? second : first) : _mm512_set1_ps(bias[i]);
+            float *at = sums + i * step + 16 * v;
+            _mm512_storeu_ps(at, fresh ? added : _mm512_add_ps(_mm512_loadu_ps(at), added));
+        }
+    convt_amx_load_sums(rows, columns, sums, step);
+}
+
+#define LOAD(t0, t1, operand, pointer, number, which)                                                                  \
+    do {                                                                                                               \
+        _tile_loadd(t0, (pointer) + (which) * (operand).piece, (operand).row * sizeof(float));                         \
+        if (number > 1)                                                                                                \
+            _tile_loadd(t1, (pointer) + (which) * (operand).piece + (operand).second, (operand).row * sizeof(float));  \
+    } while (0)
+#define LOAD_LEFT(which) LOAD(4, 5, left, l, rows, which)
+#define LOAD_RIGHT(which) LOAD(6, 7, right, r, columns, which)
+#define MULTIPLY()                                                                                                     \
+    do {                                                                                                               \
+        _tile_dpbf16ps(0, 4, 6);                                                                                       \
+        if (columns > 1)                                                                                               \
+            _tile_dpbf16ps(1, 4, 7);                                                                                   \
+        if (rows > 1) {                                                                                                \
+            _tile_dpbf16ps(2, 5, 6);                                                                                   \
+            if (columns > 1)                                                                                           \
+                _tile_dpbf16ps(3, 5, 7);                                                                               \
+        }                                                                                                              \
+    } while (0)
+
+/* Up to 32 x 32 sums. First the small products, then, on top of their sum and the bias, those of the first pieces:
+   these alone round at the size of the sum, and half as often as a chain of fused multiply-adds does. */
+INLINE void convt_amx_product(const int pieces, const int rows, const int columns, const int along_rows, ptrdiff_t taps,
+                              ptrdiff_t depth, const convt_amx_operand left, const convt_amx_operand right,
+                              const float *soon, ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)
+{
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (ptrdiff_t t = 0; pieces > 1 && t < taps; t++) {
-        const float *row = x + tap_offset[t];
+        const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
+        const float *r = right.at + (right.taps ? right.taps[t] : t * right.tap);
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {
             /* Tiles that stay loaded serve two products. */
             if (pieces == 3) {
-                LOAD_X(0);
-                LOAD_W(2);
+                LOAD_LEFT(0);
+                LOAD_RIGHT(2);
                 MULTIPLY();
-                LOAD_W(1);
+                LOAD_RIGHT(1);
                 MULTIPLY();
-                LOAD_X(1);
+                LOAD_LEFT(1);
                 MULTIPLY();
-                LOAD_W(0);
+                LOAD_RIGHT(0);
                 MULTIPLY();
-                LOAD_X(2);
+                LOAD_LEFT(2);
                 MULTIPLY();
             } else {
-                LOAD_X(1);
-                LOAD_W(1);
+                LOAD_LEFT(1);
+                LOAD_RIGHT(1);
                 MULTIPLY();
-                LOAD_X(0);
+                LOAD_LEFT(0);
                 MULTIPLY();
-                LOAD_X(1);
-                LOAD_W(0);
+                LOAD_LEFT(1);
+                LOAD_RIGHT(0);
                 MULTIPLY();
             }
-            row += 16 * pieces;
-            w += pieces * vectors * CONVT_AMX_TILE;
+            l += left.channels;
+            r += right.channels;
         }
     }
-    convt_amx_add_bias(pieces, rows, vectors, bias, out, out_step);
-    w = weights;
+    convt_amx_add_bias(rows, columns, pieces == 1, along_rows, bias, out, out_step);
     for (ptrdiff_t t = 0; t < taps; t++) {
-        const float *row = x + tap_offset[t];
+        const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
+        const float *r = right.at + (right.taps ? right.taps[t] : t * right.tap);
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {
-            LOAD_X(0);
-            LOAD_W(0);
+            LOAD_LEFT(0);
+            LOAD_RIGHT(0);
             MULTIPLY();
             for (ptrdiff_t line = 0; line < pieces * soon_step; line++)
                 __builtin_prefetch(soon + 16 * line, 0, 2);
             soon += 16 * pieces * soon_step;
-            row += 16 * pieces;
-            w += pieces * vectors * CONVT_AMX_TILE;
+            l += left.channels;
+            r += right.channels;
         }
     }
-    convt_amx_store(rows, vectors, out, out_step);
+    convt_amx_store_sums(rows, columns, out, out_step);
 }
 
-#undef LOAD_X
-#undef LOAD_W
+#undef LOAD
+#undef LOAD_LEFT
+#undef LOAD_RIGHT
 #undef MULTIPLY
 #undef INLINE
+
+/* One instance for each number of pieces and of tiles in rows and columns. */
+#define INSTANCES(product)                                                                                             \
+    switch (8 * pieces + 2 * (rows - 1) + (columns - 1)) {                                                             \
+        FOUR(1, product)                                                                                               \
+        FOUR(2, product)                                                                                               \
+        FOUR(3, product)                                                                                               \
+    }
+#define FOUR(p, product) ONE(p, 1, 1, product) ONE(p, 1, 2, product) ONE(p, 2, 1, product) ONE(p, 2, 2, product)
+#define ONE(p, r, c, product)                                                                                          \
+    case 8 * p + 2 * (r - 1) + (c - 1):                                                                                \
+        product(p, r, c) break;
 
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32], w
    [tap][32 channels][piece][vector] tiles, two bfloat16 to a float; `depth` is the floats of a place, and steps and
    offsets are in floats. Sums of whole tiles are written: out has room for 31 positions more, and x too. */
-static void convt_amx_multiply(int pieces, int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                                ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)
 {
-#define SIZE(p, r, v)                                                                                                  \
-    if (pieces == p && (positions > CONVT_AMX_ROWS) + 1 == r && vectors == v) {                                        \
-        convt_amx_tile(p, r, v, taps, tap_offset, depth, x, x_step, w, soon, soon_step, bias, out, out_step);          \
-        return;                                                                                                        \
-    }
-    SIZE(1, 1, 1)
-    SIZE(1, 1, 2)
-    SIZE(1, 2, 1)
-    SIZE(1, 2, 2)
-    SIZE(2, 1, 1) SIZE(2, 1, 2) SIZE(2, 2, 1) SIZE(2, 2, 2) SIZE(3, 1, 1) SIZE(3, 1, 2) SIZE(3, 2, 1) SIZE(3, 2, 2)
-#undef SIZE
+    const int rows = (positions + 15) / 16;
+    const ptrdiff_t tile = CONVT_AMX_TILE;
+    const convt_amx_operand left = {x, tap_offset, 0, 16 * x_step, x_step, 16, 16 * pieces};
+    const convt_amx_operand right = {w, NULL, depth * 16 * columns, tile, 16, columns * tile, pieces * columns * tile};
+#define PRODUCT(p, r, c) convt_amx_product(p, r, c, 1, taps, depth, left, right, soon, soon_step, bias, out, out_step);
+    INSTANCES(PRODUCT)
+#undef PRODUCT
 }
+
+/* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs: x is [32 channels][piece]
+   [pair of channels][place], w [tap][32 channels][piece][row] tiles. Nothing needs to be transposed. */
+static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *bias,
+                                float *out, ptrdiff_t out_step)
+{
+    const ptrdiff_t tile = CONVT_AMX_TILE;
+    const convt_amx_operand left = {w, NULL, depth * 16 * rows, tile, 16, rows * tile, pieces * rows * tile};
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        const int columns = positions - p > 16 ? 2 : 1;
+        const convt_amx_operand right = {x + p, tap_offset, 0, 16, x_step, 16 * x_step, 16 * pieces * x_step};
+#define PRODUCT(p_, r, c) convt_amx_product(p_, r, c, 0, taps, depth, left, right, w, 0, bias, out + p, out_step);
+        INSTANCES(PRODUCT)
+#undef PRODUCT
+    }
+}
+
+#undef INSTANCES
+#undef FOUR
+#undef ONE
 
 /* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
 static inline __m512i convt_amx_round(__m512 x)
@@ -235,29 +270,39 @@ static inline __mmask16 convt_amx_outside(__m512 x, uint32_t least, uint32_t mos
                                         _mm512_set1_epi32((int)(most - least)));
 }
 
-/* n places (up to 16) of 32 channels, one line each, into n rows of [piece][32]. Returns whether an element other than
-   0 has a magnitude outside [least, most]. */
-static inline __attribute__((always_inline)) int convt_amx_split_lines(const int pieces, const int precision,
-                                                                       const void *const *lines, ptrdiff_t n,
-                                                                       float *target, ptrdiff_t x_step, uint32_t least,
-                                                                       uint32_t most)
+/* Two channels of up to 16 places, one word of two bfloat16 per place and piece; NULL is a line of zeros. Returns
+   which places hold a magnitude outside [least, most]. */
+static inline __attribute__((always_inline)) __mmask16 convt_amx_pair(const int pieces, const int precision,
+                                                                      const void *even, const void *odd, ptrdiff_t n,
+                                                                      uint32_t least, uint32_t most, __m512i *words)
 {
-    __attribute__((aligned(64))) float pairs[3][16][16]; /* of channels, in one word per place */
+    __m512 a = even ? convt_amx_load(precision, even, n) : _mm512_setzero_ps();
+    __m512 b = odd ? convt_amx_load(precision, odd, n) : _mm512_setzero_ps();
+    const __mmask16 outside = convt_amx_outside(a, least, most) | convt_amx_outside(b, least, most);
+    for (int p = 0; p < pieces; p++) {
+        const __m512i low = _mm512_srli_epi32(convt_amx_piece(&a), 16);
+        words[p] = _mm512_or_si512(low, convt_amx_piece(&b));
+    }
+    return outside;
+}
+
+static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(const int pieces, const int precision,
+                                                                             const void *const *lines, ptrdiff_t n,
+                                                                             float *target, ptrdiff_t x_step,
+                                                                             uint32_t least, uint32_t most)
+{
+    __m512i pairs[3][16], words[3];
     const float *rows[16];
     convt_avx512_f32_vector turned[16];
     __mmask16 outside = 0;
     for (int pair = 0; pair < 16; pair++) {
-        __m512 even = convt_amx_load(precision, lines[2 * pair], n);
-        __m512 odd = convt_amx_load(precision, lines[2 * pair + 1], n);
-        outside |= convt_amx_outside(even, least, most) | convt_amx_outside(odd, least, most);
-        for (int p = 0; p < pieces; p++) {
-            const __m512i low = _mm512_srli_epi32(convt_amx_piece(&even), 16);
-            _mm512_store_si512(pairs[p][pair], _mm512_or_si512(low, convt_amx_piece(&odd)));
-        }
+        outside |= convt_amx_pair(pieces, precision, lines[2 * pair], lines[2 * pair + 1], n, least, most, words);
+        for (int p = 0; p < pieces; p++)
+            pairs[p][pair] = words[p];
     }
     for (int p = 0; p < pieces; p++) {
         for (int pair = 0; pair < 16; pair++)
-            rows[pair] = pairs[p][pair];
+            rows[pair] = (const float *)&pairs[p][pair];
         convt_avx512_f32_transpose_block(rows, 0, turned);
         if (n == 16) {
 #pragma GCC unroll 16
@@ -271,24 +316,72 @@ static inline __attribute__((always_inline)) int convt_amx_split_lines(const int
     return outside != 0;
 }
 
-static int convt_amx_split_positions(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
-                                     ptrdiff_t x_step, uint32_t least, uint32_t most)
+static inline __attribute__((always_inline)) int
+convt_amx_positions_of_lines(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t n,
+                             float *target, ptrdiff_t piece_step, uint32_t least, uint32_t most)
 {
-#define CASE(p, b)                                                                                                     \
-    if (pieces == p && precision == b)                                                                                 \
-        return convt_amx_split_lines(p, b, lines, n, target, x_step, least, most);
-    CASE(1, 8)
-    CASE(2, 11)
-    CASE(3, 24)
-    CASE(2, 24)
-    CASE(1, 24)
-#undef CASE
-    return 1;
+    const ptrdiff_t item = precision == 24 ? 4 : 2;
+    __m512i words[3];
+    __mmask16 outside = 0;
+    for (ptrdiff_t i = 0; i < n; i += 16) {
+        const ptrdiff_t count = n - i < 16 ? n - i : 16;
+        outside |= convt_amx_pair(pieces, precision, even ? (const char *)even + i * item : NULL,
+                                  odd ? (const char *)odd + i * item : NULL, count, least, most, words);
+        for (int p = 0; p < pieces; p++)
+            _mm512_mask_storeu_epi32(target + p * piece_step + i, (__mmask16)((1u << count) - 1), words[p]);
+    }
+    return outside != 0;
 }
 
-/* 32 channels of 16 columns, `source` [channel][source_step], into one tile per piece, `piece_step` floats apart. */
-static void convt_amx_split_weights(int pieces, const float *source, ptrdiff_t source_step, float *target,
-                                    ptrdiff_t piece_step)
+/* The numbers of pieces that elements of a precision come in; of floats fewer than 3 where less is asked for. */
+#define INSTANCES(function, ...)                                                                                       \
+    switch (32 * pieces + precision) {                                                                                 \
+    case 32 * 1 + 8:                                                                                                   \
+        return function(1, 8, __VA_ARGS__);                                                                            \
+    case 32 * 2 + 11:                                                                                                  \
+        return function(2, 11, __VA_ARGS__);                                                                           \
+    case 32 * 3 + 24:                                                                                                  \
+        return function(3, 24, __VA_ARGS__);                                                                           \
+    case 32 * 2 + 24:                                                                                                  \
+        return function(2, 24, __VA_ARGS__);                                                                           \
+    case 32 * 1 + 24:                                                                                                  \
+        return function(1, 24, __VA_ARGS__);                                                                           \
+    }                                                                                                                  \
+    return 1
+
+/* n places (up to 16) of 32 channels, one line each, into n rows of [piece][32], as `channels` reads them. Returns
+   whether an element other than 0 has a magnitude outside [least, most]. */
+static int convt_amx_split_channels(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
+                                    ptrdiff_t x_step, uint32_t least, uint32_t most)
+{
+    INSTANCES(convt_amx_channels_of_lines, lines, n, target, x_step, least, most);
+}
+
+/* n places of two channels into one line per piece, as `positions` reads them. Returns the same. */
+static int convt_amx_split_positions(int pieces, int precision, const void *even, const void *odd, ptrdiff_t n,
+                                     float *target, ptrdiff_t piece_step, uint32_t least, uint32_t most)
+{
+    INSTANCES(convt_amx_positions_of_lines, even, odd, n, target, piece_step, least, most);
+}
+
+#undef INSTANCES
+
+/* 32 channels of 16 outputs, `source` [output][32], into one tile per piece: weights as the left operand. */
+static void convt_amx_split_left(int pieces, const float *source, float *target, ptrdiff_t piece_step)
+{
+    for (int row = 0; row < 16; row++) {
+        __m512 low = _mm512_loadu_ps(source + 32 * row), high = _mm512_loadu_ps(source + 32 * row + 16);
+        for (int p = 0; p < pieces; p++) {
+            __m256i *to = (__m256i *)(target + p * piece_step + 16 * row);
+            _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(convt_amx_piece(&low), 16)));
+            _mm256_storeu_si256(to + 1, _mm512_cvtepi32_epi16(_mm512_srli_epi32(convt_amx_piece(&high), 16)));
+        }
+    }
+}
+
+/* 32 channels of 16 outputs, `source` [channel][source_step], likewise: weights as the right operand. */
+static void convt_amx_split_right(int pieces, const float *source, ptrdiff_t source_step, float *target,
+                                  ptrdiff_t piece_step)
 {
     for (int pair = 0; pair < 16; pair++) {
         __m512 even = _mm512_loadu_ps(source + 2 * pair * source_step);

@@ -25,9 +25,10 @@ VECTOR_SPEED = 10
 # The vectorised paths.
 CHANNELS, CHANNEL_COLUMNS = "channel lanes", "channel lanes, columns first"
 POSITIONS, COLUMNS = "position lanes", "position lanes, columns first"
-TILES, TILE_COLUMNS = "tile registers", "tile registers, columns first"
+CHANNEL_TILES, CHANNEL_TILE_COLUMNS = "channel tiles", "channel tiles, columns first"
+POSITION_TILES = "position tiles"
 PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, COLUMNS)
-TILE_PATHS = (TILES, TILE_COLUMNS)
+TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES)
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
@@ -185,8 +186,8 @@ class BoxPlan(Plan):
             layout,
             isa,
             double,
-            path not in (POSITIONS, COLUMNS),
-            path in (CHANNEL_COLUMNS, COLUMNS, TILE_COLUMNS),
+            path not in (POSITIONS, COLUMNS, POSITION_TILES),
+            path in (CHANNEL_COLUMNS, COLUMNS, CHANNEL_TILE_COLUMNS),
             block,
             boxes.pieces,
         )
@@ -297,15 +298,19 @@ class Boxes(NamedTuple):
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
-        if path not in (POSITIONS, COLUMNS):
+        if path not in (POSITIONS, COLUMNS, POSITION_TILES):
             block = min(channels, 2 * lanes)
             columns = sum(-(-block * len(c.places) // lanes) * lanes for c in cells.classes)
             stored = -(-in_channels // lanes) * lanes
             if pieces:
                 stored = (-(-in_channels // 32) * pieces | 1) * 16
-            if path in (CHANNEL_COLUMNS, TILE_COLUMNS):
+            if path in (CHANNEL_COLUMNS, CHANNEL_TILE_COLUMNS):
                 stored += -(-block * kernel // lanes) * lanes  # the products lie beside the input
             slack = 0
+        elif path == POSITION_TILES:
+            block = min(channels, max(1, 32 // cells.places))
+            columns = sum(-(-block * len(c.places) // 16) * 16 for c in cells.classes)
+            slack = stored = -(-in_channels // 32) * 16 * pieces
         elif path == POSITIONS:
             block = min(channels, max(1, 32 // cells.places))
             columns = block * cells.places
@@ -328,7 +333,7 @@ class Boxes(NamedTuple):
     @staticmethod
     def laid_out(cells: Cells, path: str, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:
         """At least `wanted` boxes, as far as there are cells."""
-        if path in (CHANNEL_COLUMNS, TILE_COLUMNS):
+        if path in (CHANNEL_COLUMNS, CHANNEL_TILE_COLUMNS):
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted)
 
@@ -361,7 +366,8 @@ def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes
     if path in TILE_PATHS and in_channels < FEW_PIECES:
         return math.inf
     if path in TILE_PATHS:
-        return boxes * tile_cycles(layout, path, block, in_channels, kernel, pieces) * blocks + transposed
+        stored = interleaved if path == POSITION_TILES else transposed
+        return boxes * tile_cycles(layout, path, block, in_channels, kernel, pieces) * blocks + stored
     if path == CHANNEL_COLUMNS:
         vectors = -(-block * kernel // lanes) * blocks
         addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
@@ -389,7 +395,7 @@ def tile_cycles(layout: BoxLayout, path: str, block: int, in_channels: int, kern
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
     added = 0.0
-    if path == TILE_COLUMNS:
+    if path == CHANNEL_TILE_COLUMNS:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]
         added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements

@@ -78,7 +78,7 @@ def test_ordinary_numbers_are_not_refused(monkeypatch, dtype, layout, precision)
     monkeypatch.setenv("CONVT_ISA", "amx")
     layer = convt.ConvTranspose(w, precision=precision, **ATTRIBUTES)
     layer(x)
-    assert "tile registers" in layer.explain(x.shape)["kernel"]
+    assert "tiles" in layer.explain(x.shape)["kernel"]
     monkeypatch.setattr(layer, "_prepare", refuse)
     layer(as_layout(x, layout))
 
@@ -92,7 +92,7 @@ def test_a_refused_input_does_not_change_the_next_call(monkeypatch):
     bad[0, 5, 7, 7] = np.nan
     assert np.isnan(layer(bad)).any()
     np.testing.assert_array_equal(layer(x), before)
-    assert layer.explain(x.shape)["kernel"] == "tile registers"
+    assert layer.explain(x.shape)["kernel"] == "channel tiles"
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)

@@ -255,7 +255,7 @@ def test_every_path_is_reached(way):
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group):
     if level == "amx":
-        path = {plan.CHANNELS: plan.TILES, plan.CHANNEL_COLUMNS: plan.TILE_COLUMNS}.get(path, path)
+        path = {plan.CHANNELS: plan.CHANNEL_TILES, plan.CHANNEL_COLUMNS: plan.CHANNEL_TILE_COLUMNS}.get(path, path)
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], group=group)
         assert layer.explain(x_shape)["kernel"] == path
