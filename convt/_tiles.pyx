@@ -77,6 +77,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct halves_t "convt_halves":
         void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
+        void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
             bint, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
         ) noexcept nogil
@@ -1222,10 +1223,13 @@ cdef void store_channels(
 cdef void interleave_halves(
     BoxTable table, const Operands *operands, Py_ssize_t n, const float **row_of_place, uint16_t *out
 ) noexcept nogil:
-    """`n` cells of a row, interleaved in a piece of the first-level cache and narrowed from there."""
+    """`n` cells of a row. More than two places are interleaved in a piece of the first-level cache before."""
     cdef float wide[INTERLEAVED]
     cdef const float *rows[MAX_LINE]
     cdef Py_ssize_t e, i, count, chunk = INTERLEAVED // table.inner_places // table.lanes * table.lanes
+    if table.inner_places <= 2:
+        table.level.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out)
+        return
     for i from 0 <= i < n by chunk:
         count = min(chunk, n - i)
         for e in range(table.inner_places):

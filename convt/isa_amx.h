@@ -249,16 +249,12 @@ static inline __m512i convt_amx_piece(__m512 *rest)
     return piece;
 }
 
-/* The n elements (up to 16) of a line, widened: of float (`precision` 24), float16 (11) or bfloat16 (8). */
-static inline __m512 convt_amx_load(int precision, const void *line, ptrdiff_t n)
+/* Some elements of a line of float (`precision` 24) or float16 (11), widened. */
+static inline __m512 convt_amx_load(int precision, const void *line, __mmask16 some)
 {
-    const __mmask16 some = (__mmask16)((1u << n) - 1);
     if (precision == 24)
         return _mm512_maskz_loadu_ps(some, line);
-    const __m256i halves = _mm256_maskz_loadu_epi16(some, line);
-    if (precision == 11)
-        return _mm512_cvtph_ps(halves);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, line));
 }
 
 /* Lanes of x other than 0 whose magnitude lies outside [least, most], two floats by their bits; NaN does. */
@@ -271,19 +267,33 @@ static inline __mmask16 convt_amx_outside(__m512 x, uint32_t least, uint32_t mos
 }
 
 /* Two channels of up to 16 places, one word of two bfloat16 per place and piece; NULL is a line of zeros. Returns
-   which places hold a magnitude outside [least, most]. */
-static inline __attribute__((always_inline)) __mmask16 convt_amx_pair(const int pieces, const int precision,
-                                                                      const void *even, const void *odd, ptrdiff_t n,
-                                                                      uint32_t least, uint32_t most, __m512i *words)
+   whether a magnitude lies outside [least, most]. */
+static inline __attribute__((always_inline)) int convt_amx_pair(const int pieces, const int precision, const void *even,
+                                                                const void *odd, ptrdiff_t n, uint32_t least,
+                                                                uint32_t most, __m512i *words)
 {
-    __m512 a = even ? convt_amx_load(precision, even, n) : _mm512_setzero_ps();
-    __m512 b = odd ? convt_amx_load(precision, odd, n) : _mm512_setzero_ps();
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
+    if (precision == 8) { /* as they are */
+        const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
+        const __m256i high = odd ? _mm256_maskz_loadu_epi16(some, odd) : _mm256_setzero_si256();
+        words[0] = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+        const __m512i size = _mm512_and_si512(words[0], _mm512_set1_epi16(0x7fff));
+        const uint16_t from = (uint16_t)((least + 0xffff) >> 16), to = (uint16_t)(most >> 16);
+        return _mm512_mask_cmpgt_epu16_mask(_mm512_test_epi16_mask(size, size),
+                                            _mm512_sub_epi16(size, _mm512_set1_epi16((short)from)),
+                                            _mm512_set1_epi16((short)(to - from))) != 0;
+    }
+    __m512 a = even ? convt_amx_load(precision, even, some) : _mm512_setzero_ps();
+    __m512 b = odd ? convt_amx_load(precision, odd, some) : _mm512_setzero_ps();
     const __mmask16 outside = convt_amx_outside(a, least, most) | convt_amx_outside(b, least, most);
     for (int p = 0; p < pieces; p++) {
-        const __m512i low = _mm512_srli_epi32(convt_amx_piece(&a), 16);
-        words[p] = _mm512_or_si512(low, convt_amx_piece(&b));
+        /* What is left for the last piece is a bfloat16, unless fewer pieces are made than hold the element. */
+        const int exact = p == pieces - 1 && 8 * pieces >= precision;
+        const __m512i low = exact ? _mm512_castps_si512(a) : convt_amx_piece(&a);
+        const __m512i high = exact ? _mm512_castps_si512(b) : convt_amx_piece(&b);
+        words[p] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
     }
-    return outside;
+    return outside != 0;
 }
 
 static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(const int pieces, const int precision,
@@ -294,7 +304,7 @@ static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(con
     __m512i pairs[3][16], words[3];
     const float *rows[16];
     convt_avx512_f32_vector turned[16];
-    __mmask16 outside = 0;
+    int outside = 0;
     for (int pair = 0; pair < 16; pair++) {
         outside |= convt_amx_pair(pieces, precision, lines[2 * pair], lines[2 * pair + 1], n, least, most, words);
         for (int p = 0; p < pieces; p++)
@@ -313,7 +323,7 @@ static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(con
                 _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)turned[i]);
         }
     }
-    return outside != 0;
+    return outside;
 }
 
 static inline __attribute__((always_inline)) int
@@ -322,7 +332,7 @@ convt_amx_positions_of_lines(const int pieces, const int precision, const void *
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2;
     __m512i words[3];
-    __mmask16 outside = 0;
+    int outside = 0;
     for (ptrdiff_t i = 0; i < n; i += 16) {
         const ptrdiff_t count = n - i < 16 ? n - i : 16;
         outside |= convt_amx_pair(pieces, precision, even ? (const char *)even + i * item : NULL,
@@ -330,7 +340,7 @@ convt_amx_positions_of_lines(const int pieces, const int precision, const void *
         for (int p = 0; p < pieces; p++)
             _mm512_mask_storeu_epi32(target + p * piece_step + i, (__mmask16)((1u << count) - 1), words[p]);
     }
-    return outside != 0;
+    return outside;
 }
 
 /* The numbers of pieces that elements of a precision come in; of floats fewer than 3 where less is asked for. */

@@ -36,6 +36,7 @@ typedef CONVT_KERNELS(double) convt_kernels_f64;
 typedef struct {
     void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
+    void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
     void (*transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
                              ptrdiff_t out_step);
 } convt_halves;
@@ -72,7 +73,7 @@ typedef struct {
     {prefix##lanes,     prefix##max_positions, prefix##channels, prefix##positions,                                    \
      prefix##transpose, prefix##accumulate,    prefix##add_rows, prefix##interleave,                                   \
      prefix##drain,     prefix##lines,         prefix##finite}
-#define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##transpose_narrow}
+#define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##interleave_narrow, prefix##transpose_narrow}
 /* The kernels of a level, with tile registers or {0}. */
 #define CONVT_LEVEL(isa, kernels, ...)                                                                                 \
     {#isa,                                                                                                             \

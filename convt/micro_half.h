@@ -48,6 +48,27 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
         target[i] = bfloat16 ? convt_narrow_bfloat16(source[i]).bits : convt_narrow_float16(source[i]).bits;
 }
 
+/* `interleave` of micro.h into halves, for one or two places. */
+static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows,
+                                    uint16_t *out)
+{
+    if (places == 1) {
+        NAME(narrow)(bfloat16, rows[0], n, out);
+        return;
+    }
+    ptrdiff_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const NAME(halves) even = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i));
+        const NAME(halves) odd = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(rows[1] + i));
+        const NAME(words) pairs = __builtin_convertvector(even, NAME(words)) | __builtin_convertvector(odd, NAME(words))
+                                                                                   << 16;
+        memcpy(out + 2 * i, &pairs, sizeof pairs); /* little-endian, as every level's processor is */
+    }
+    for (; i < n; i++)
+        for (int e = 0; e < 2; e++)
+            NAME(narrow)(bfloat16, rows[e] + i, 1, out + 2 * i + e);
+}
+
 /* `transpose` of micro.h for 2 * LANES rows, into LANES rows of halves: whole cache lines with 16 lanes. Streaming
    them measured no faster. */
 static void NAME(transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
