@@ -2,15 +2,17 @@
 
 import math
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Optional, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from convt import _kernels, _tiles
+from convt.boxes import Boxes
 from convt.geometry import Geometry
 from convt.packing import SUM_DTYPE, pack_bias, pack_tiles, widen
+from convt.paths import TILE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
-from convt.tiling import BoxLayout, Cells, cut, lay_out, lay_out_images
+from convt.tiling import cut
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -21,22 +23,6 @@ MAX_TILE = 8
 # and what the vectorised ones do more of.
 MACS_PER_THREAD = 200_000
 VECTOR_SPEED = 10
-
-# The vectorised paths.
-CHANNELS, CHANNEL_COLUMNS = "channel lanes", "channel lanes, columns first"
-POSITIONS, COLUMNS = "position lanes", "position lanes, columns first"
-CHANNEL_TILES, CHANNEL_TILE_COLUMNS = "channel tiles", "channel tiles, columns first"
-POSITION_TILES = "position tiles"
-PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, COLUMNS)
-TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES)
-
-# Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
-PRODUCTS = {1: 1, 2: 4, 3: 6}
-
-# Bytes per thread of a box's packed input, products of every kernel position included where these come first.
-INPUT_BYTES = 1 << 20
-COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
-
 
 # Weights and bias as a plan's kernels read them, and what else `Plan.run` needs of its `Plan.pack`.
 Packed: TypeAlias = tuple[Any, ...]
@@ -171,13 +157,12 @@ class RowPlan(Plan):
 class BoxPlan(Plan):
     """The vectorised levels: boxes of cells, in tile registers or with lanes along channels or positions."""
 
-    def __init__(
-        self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: "Boxes"
-    ) -> None:
+    def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: Boxes) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
         layout = boxes.layout
-        self.path = path = boxes.path
+        path = boxes.path
+        self.path = path.name
         self.block = block = boxes.block
         self.box, self.boxes = layout.box, layout.boxes
         double = dtype == "float64"
@@ -186,8 +171,8 @@ class BoxPlan(Plan):
             layout,
             isa,
             double,
-            path not in (POSITIONS, COLUMNS, POSITION_TILES),
-            path in (CHANNEL_COLUMNS, COLUMNS, CHANNEL_TILE_COLUMNS),
+            path.along_channels,
+            path.columns_first,
             block,
             boxes.pieces,
         )
@@ -198,7 +183,7 @@ class BoxPlan(Plan):
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
-        self.pack_key = (path, block, boxes.pieces, self.table.packing_digest)
+        self.pack_key = (path.name, block, boxes.pieces, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
@@ -229,13 +214,6 @@ class BoxPlan(Plan):
 SUM_DTYPE_FMA = {**SUM_DTYPE, "float32": np.float32}
 
 
-def pieces_of(dtype: str, precision: str) -> int:
-    """bfloat16 pieces that tile registers multiply an element in; three hold a float32, two a float16."""
-    if dtype == "float32":
-        return {"highest": 3, "high": 2, "medium": 1}[precision]
-    return {"float16": 2, "bfloat16": 1}.get(dtype, 0)
-
-
 def even_part(n: int, most: int) -> int:
     """The size of the parts when `n` is cut as evenly as possible into parts of at most `most`."""
     return max(1, -(-n // max(1, -(-n // most))))
@@ -264,157 +242,14 @@ def make_plan(
     # The choice must not depend on the threads: each path has an order of summation of its own.
     cells = cut(geometry)
     pieces = pieces_of(dtype, precision) if _tiles.has_tiles(isa) and "tiles" not in without else 0
-    paths = (*PATHS, *(TILE_PATHS if pieces else ()))
+    paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
     candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths] if cells else []
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
     if cells is None or not found:
         return RowPlan(geometry, dtype, isa, threads, "no box of cells fits the scratch")
-    reason = "least estimate: " + ", ".join(f"{b.path} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
     return BoxPlan(
         geometry, dtype, isa, threads, reason, found[0].for_threads(cells, -(-threads // geometry.group))
     )
-
-
-class Boxes(NamedTuple):
-    """Boxes for one of the vectorised paths, and what they would cost."""
-
-    path: str
-    block: int
-    pieces: int  # 0 without tile registers
-    layout: BoxLayout
-    limits: tuple[int, int, int, int]
-    cycles: float
-
-    @classmethod
-    def of(
-        cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: str, pieces: int
-    ) -> Optional["Boxes"]:
-        """The largest boxes for `path`, or None where none fits the scratch."""
-        item = 8 if dtype == "float64" else 4
-        pieces = pieces if path in TILE_PATHS else 0
-        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64", pieces)
-        channels = geometry.out_channels // geometry.group
-        in_channels = geometry.in_channels // geometry.group
-        kernel = math.prod(a.kernel for a in geometry.axes)
-        if path not in (POSITIONS, COLUMNS, POSITION_TILES):
-            block = min(channels, 2 * lanes)
-            columns = sum(-(-block * len(c.places) // lanes) * lanes for c in cells.classes)
-            stored = -(-in_channels // lanes) * lanes
-            if pieces:
-                stored = (-(-in_channels // 32) * pieces | 1) * 16
-            if path in (CHANNEL_COLUMNS, CHANNEL_TILE_COLUMNS):
-                stored += -(-block * kernel // lanes) * lanes  # the products lie beside the input
-            slack = 0
-        elif path == POSITION_TILES:
-            block = min(channels, max(1, 32 // cells.places))
-            columns = sum(-(-block * len(c.places) // 16) * 16 for c in cells.classes)
-            slack = stored = -(-in_channels // 32) * 16 * pieces
-        elif path == POSITIONS:
-            block = min(channels, max(1, 32 // cells.places))
-            columns = block * cells.places
-            slack = stored = in_channels
-        else:
-            block = min(channels, max(1, 96 // kernel))
-            columns = block * cells.places
-            slack = stored = in_channels + block * kernel  # the products lie beside the input
-        limit = COLUMNS_BYTES if path == COLUMNS else INPUT_BYTES
-        limits = (most, stored * item, limit - slack * 8 * lanes * item, columns * item)
-        layout = cls.laid_out(cells, path, limits, 1)
-        if layout is None:
-            return None
-        cycles = estimate(geometry, layout, path, block, lanes, pieces)
-        weights = geometry.in_channels * channels * kernel * (2 * pieces or item)
-        if weights > CACHED_WEIGHTS:
-            cycles = max(cycles, weights / BYTES_PER_CYCLE)
-        return cls(path, block, pieces, layout, limits, cycles)
-
-    @staticmethod
-    def laid_out(cells: Cells, path: str, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:
-        """At least `wanted` boxes, as far as there are cells."""
-        if path in (CHANNEL_COLUMNS, CHANNEL_TILE_COLUMNS):
-            return lay_out_images(cells, *limits[1:], wanted)
-        return lay_out(cells, *limits, wanted)
-
-    def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
-        """The same, in at least `wanted` boxes, as far as there are cells."""
-        if self.layout.boxes >= wanted:
-            return self
-        layout = self.laid_out(cells, self.path, self.limits, wanted)
-        return self._replace(layout=layout) if layout else self
-
-
-def estimate(geometry: Geometry, layout: BoxLayout, path: str, block: int, lanes: int, pieces: int) -> float:
-    """Cycles of one thread, for choosing between paths: two vector FMAs a cycle, times what was measured.
-
-    The factors are fits to the layers of asv_benchmarks, AVX-512 and float32. Sums that lie along channels cost
-    two cycles per output to transpose and store, interleaving costs a third of one and some cycles a row. Lanes
-    along positions load the input anew for every tap and tile, the more often the fewer rows share it.
-    """
-    in_channels = geometry.in_channels // geometry.group
-    channels = geometry.out_channels // geometry.group
-    blocks = -(-channels // block)
-    boxes = geometry.group * layout.boxes
-    kernel = math.prod(a.kernel for a in geometry.axes)
-    outputs = math.prod(geometry.output_shape)
-    transposed = 2 * outputs
-    row = geometry.output_shape[-1]
-    interleaved = outputs * (0.3 + (32 if row % lanes else 8) / row)
-    if path in (CHANNEL_COLUMNS, COLUMNS) and in_channels < FEW_CHANNELS:
-        return math.inf
-    if path in TILE_PATHS and in_channels < FEW_PIECES:
-        return math.inf
-    if path in TILE_PATHS:
-        stored = interleaved if path == POSITION_TILES else transposed
-        return boxes * tile_cycles(layout, path, block, in_channels, kernel, pieces) * blocks + stored
-    if path == CHANNEL_COLUMNS:
-        vectors = -(-block * kernel // lanes) * blocks
-        addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
-        return boxes * (in_channels / 2 + addition) * vectors * layout.input_elements + transposed
-    if path == COLUMNS:
-        positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
-        products = boxes * kernel * channels * positions / lanes
-        return products * (1.5 * in_channels / 2 + 1.5) + interleaved
-    if path == CHANNELS:
-        vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes) * blocks
-        # Several taps read the input again, and the zeros between rows.
-        again = 1.1 if any(len(c.shifts) > 1 for c in layout.classes) else 1
-        return again * boxes * in_channels * vectors * layout.runs * layout.run_length / 2 + transposed
-    positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
-    rows = 0.0
-    for c in layout.classes:
-        n = block * len(c.places)
-        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3)
-    return boxes * in_channels * blocks * rows * positions / lanes / 2 + interleaved
-
-
-def tile_cycles(layout: BoxLayout, path: str, block: int, in_channels: int, kernel: int, pieces: int) -> float:
-    """Cycles to multiply one block of channels of a box in tile registers."""
-    reductions = -(-in_channels // 32)
-    half_tiles = layout.runs * -(-layout.run_length // 16)
-    taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    added = 0.0
-    if path == CHANNEL_TILE_COLUMNS:
-        half_tiles = -(-layout.input_elements // 16)
-        taps_and_columns = [(1, block * kernel)]
-        added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
-    return added + sum(
-        half_tiles * -(-columns // 16) * (TILE_CYCLES * PRODUCTS[pieces] * reductions * taps + TILE_STORE_CYCLES)
-        for taps, columns in taps_and_columns
-    )
-
-
-# Larger weights come from memory in every call, at this speed.
-CACHED_WEIGHTS, BYTES_PER_CYCLE = 1 << 24, 7
-
-# Of one product of two tile registers on random data, and of storing one.
-TILE_CYCLES, TILE_STORE_CYCLES = 24, 25
-
-# Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
-FEW_CHANNELS = 4
-# And below this many, the products of pieces; tile registers would be half empty then.
-FEW_PIECES = 16
-
-# How much slower a tile of few rows is, whose every vector of input serves few products.
-FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}

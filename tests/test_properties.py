@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convt
-from convt import isa, plan
+from convt import isa, paths, plan
 
 # Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
 LEVELS = [level for level in isa.available() if level != "generic"]
 WAYS = [
     ("generic", None),
-    *((level, path) for level in LEVELS for path in (plan.TILE_PATHS if level == "amx" else plan.PATHS)),
+    *((level, path) for level in LEVELS for path in (paths.TILE_PATHS if level == "amx" else paths.VECTOR_PATHS)),
 ]
-every_way = pytest.mark.parametrize("way", WAYS, ids=str)
+NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
+every_way = pytest.mark.parametrize("way", WAYS, ids=NAMES)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -36,8 +37,8 @@ def forced(way):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVT_ISA", level)
         if path:
-            patch.setattr(plan, "PATHS", tuple(p for p in plan.PATHS if p == path))
-            patch.setattr(plan, "TILE_PATHS", tuple(p for p in plan.TILE_PATHS if p == path))
+            patch.setattr(plan, "VECTOR_PATHS", () if path.tiles else (path,))
+            patch.setattr(plan, "TILE_PATHS", (path,) if path.tiles else ())
         plan.make_plan.cache_clear()
         yield
     plan.make_plan.cache_clear()
@@ -92,7 +93,7 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype
     with forced(way):
         y = convt.conv_transpose(x, w, b, **attributes)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
-    products = 6 if way[1] in plan.TILE_PATHS else 1  # of the pieces of a float32
+    products = 6 if way[1] in paths.TILE_PATHS else 1  # of the pieces of a float32
     assert (error <= error_bound(x, w, b, attributes, products)).all()
 
 
@@ -235,30 +236,32 @@ def test_openvino_against_the_definition(way, data, config, seed):
             np.testing.assert_array_equal(convt.convolution_backprop_data(x, w[0], **attributes), wanted)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@every_way
 def test_every_path_is_reached(way):
     level, path = way
     with forced(way):
         report = convt.ConvTranspose(np.ones((4, 6, 3, 3), np.float32), strides=[2, 2]).explain((1, 4, 9, 9))
-    assert (report["isa"], report["kernel"]) == (level, path or "phase rows")
+    assert (report["isa"], report["kernel"]) == (level, path.name if path else "phase rows")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("path", "x_shape", "w_shape", "group"),
     [
-        (plan.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1),
-        (plan.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1),
-        (plan.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
-        (plan.COLUMNS, (1, 64, 64, 64), (64, 1, 9, 9), 1),
+        (paths.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1),
+        (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1),
+        (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
+        (paths.POSITION_COLUMNS, (1, 64, 64, 64), (64, 1, 9, 9), 1),
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group):
     if level == "amx":
-        path = {plan.CHANNELS: plan.CHANNEL_TILES, plan.CHANNEL_COLUMNS: plan.CHANNEL_TILE_COLUMNS}.get(path, path)
+        path = {paths.CHANNELS: paths.CHANNEL_TILES, paths.CHANNEL_COLUMNS: paths.CHANNEL_TILE_COLUMNS}.get(
+            path, path
+        )
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], group=group)
-        assert layer.explain(x_shape)["kernel"] == path
+        assert layer.explain(x_shape)["kernel"] == path.name
 
 
 @pytest.mark.parametrize("level", LEVELS)

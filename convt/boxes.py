@@ -1,0 +1,78 @@
+"""How large the boxes of a path are, and what they would cost."""
+
+import math
+from typing import NamedTuple, Optional
+
+from convt import _tiles
+from convt.cost import estimate
+from convt.geometry import Geometry
+from convt.paths import POSITION_COLUMNS, Path
+from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
+
+# Bytes per thread of a box's packed input, products of every kernel position included where these come first.
+INPUT_BYTES = 1 << 20
+COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
+
+
+class Boxes(NamedTuple):
+    """Boxes for one of the vectorised paths."""
+
+    path: Path
+    block: int  # output channels at a time
+    pieces: int  # 0 without tile registers
+    layout: BoxLayout
+    limits: tuple[int, int, int, int]
+    cycles: float
+
+    @classmethod
+    def of(
+        cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: Path, pieces: int
+    ) -> Optional["Boxes"]:
+        """The largest boxes for `path`, or None where none fits the scratch."""
+        item = 8 if dtype == "float64" else 4
+        pieces = pieces if path.tiles else 0
+        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64", pieces)
+        channels = geometry.out_channels // geometry.group
+        in_channels = geometry.in_channels // geometry.group
+        kernel = math.prod(a.kernel for a in geometry.axes)
+        if path.along_channels:
+            block = min(channels, 2 * lanes)
+        elif path.columns_first:
+            block = min(channels, max(1, 96 // kernel))
+        else:
+            block = min(channels, max(1, 32 // cells.places))
+        # Columns of sums and elements of input per place; the last are padded to whole vectors or tiles.
+        unit = lanes if path.along_channels or path.tiles else 1
+        columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
+        stored = padded(in_channels, unit)
+        if path.tiles:
+            stored = padded(in_channels, 32) // 2 * pieces + (lanes if path.along_channels else 0)
+        if path.columns_first:
+            stored += padded(block * kernel, unit)  # the products lie beside the input
+        slack = 0 if path.along_channels else 8 * lanes * stored
+        limit = COLUMNS_BYTES if path == POSITION_COLUMNS else INPUT_BYTES
+        limits = (most, stored * item, limit - slack * item, columns * item)
+        layout = cls.laid_out(cells, path, limits, 1)
+        if layout is None:
+            return None
+        cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
+        return cls(path, block, pieces, layout, limits, cycles)
+
+    @staticmethod
+    def laid_out(cells: Cells, path: Path, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:
+        """At least `wanted` boxes, as far as there are cells."""
+        if path.along_channels and path.columns_first:
+            return lay_out_images(cells, *limits[1:], wanted)
+        return lay_out(cells, *limits, wanted)
+
+    def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
+        """The same, in at least `wanted` boxes, as far as there are cells."""
+        if self.layout.boxes >= wanted:
+            return self
+        layout = self.laid_out(cells, self.path, self.limits, wanted)
+        return self._replace(layout=layout) if layout else self
+
+
+def padded(n: int, unit: int) -> int:
+    """`n` in whole units."""
+    return -(-n // unit) * unit

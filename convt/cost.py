@@ -1,0 +1,113 @@
+"""Estimated cycles of one thread, for choosing between paths.
+
+The factors are fits to the layers of asv_benchmarks, measured with AVX-512 and AMX. They need not be exact: a
+choice between two paths matters where one is much faster, and there it shows.
+"""
+
+import math
+
+from convt.geometry import Geometry
+from convt.paths import Path
+from convt.tiling import BoxLayout
+
+# Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
+FEW_CHANNELS = 4
+# And below this many, the products of pieces; tile registers would be half empty then.
+FEW_PIECES = 16
+
+# How much slower a tile of few rows is, whose every vector of input serves few products.
+FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
+
+# Larger weights come from memory in every call, at so many bytes a cycle.
+CACHED_WEIGHTS = 1 << 24
+STREAM_SPEED, TILE_STREAM_SPEED = 7, 3.7
+# Larger ones come from beyond the second-level cache for every box where nothing fetches them early.
+NEAR_WEIGHTS, FAR_SPEED = 1 << 20, 4
+
+# Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
+PRODUCTS = {1: 1, 2: 4, 3: 6}
+# Of one product of two tile registers on random data, and of storing one.
+TILE_CYCLES, TILE_STORE_CYCLES = 24, 25
+
+
+def estimate(
+    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int
+) -> float:
+    """Cycles of a call, `block` output channels at a time; inf if it should not be."""
+    in_channels = geometry.in_channels // geometry.group
+    kernel = math.prod(a.kernel for a in geometry.axes)
+    if in_channels < (FEW_PIECES if path.tiles else FEW_CHANNELS if path.columns_first else 0):
+        return math.inf
+    boxes = geometry.group * layout.boxes * -(-geometry.out_channels // geometry.group // block)
+    multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
+    cycles = boxes * multiplied(layout, path, block, lanes, pieces, in_channels, kernel)
+    cycles += stored(geometry, dtype, path, lanes)
+    if path.tiles:  # vectors pack in a tenth of their time, in their factors
+        packed = geometry.group * layout.boxes * layout.input_elements * in_channels
+        cycles += (0.3 + 0.25 * pieces) * packed
+    weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
+    if path.tiles and not path.along_channels and weights > NEAR_WEIGHTS:
+        cycles += layout.boxes * weights / FAR_SPEED
+    if weights > CACHED_WEIGHTS:
+        cycles = max(cycles, weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED))
+    return cycles
+
+
+def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
+    """Cycles to write the outputs: through transpositions, or interleaved with some cycles a row."""
+    outputs = math.prod(geometry.output_shape)
+    if path.along_channels:
+        return (1.3 if path.tiles else 2) * outputs
+    row = geometry.output_shape[-1]
+    scalar = geometry.axes[-1].stride > 2  # more than two places are interleaved one by one
+    if path.tiles:
+        return outputs * (0.65 + 2.5 * scalar + (64 if row % lanes else 32) / row)
+    halves = dtype in ("float16", "bfloat16")
+    return outputs * (0.3 + 0.4 * halves + 0.8 * scalar + (32 if row % lanes else 8) / row)
+
+
+def channel_cycles(
+    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+) -> float:
+    """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
+    if path.columns_first:
+        addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
+        return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
+    vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
+    # Several taps read the input again, and the zeros between rows.
+    again = 1.1 if any(len(c.shifts) > 1 for c in layout.classes) else 1
+    return again * in_channels * vectors * layout.runs * layout.run_length / 2
+
+
+def position_cycles(
+    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+) -> float:
+    """The same with lanes along positions, which load the input anew for every tap and tile."""
+    if path.columns_first:
+        positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
+        return block * kernel * positions / lanes * (1.5 * in_channels / 2 + 1.5)
+    positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
+    rows = 0.0
+    for c in layout.classes:
+        n = block * len(c.places)
+        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3)
+    return in_channels * rows * positions / lanes / 2
+
+
+def tile_cycles(
+    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+) -> float:
+    """The same in tile registers of 16 positions by 16 columns."""
+    half_tiles = layout.runs * -(-layout.run_length // 16)
+    taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
+    factor, added = 1.1, 0.0
+    if path.columns_first:
+        half_tiles = -(-layout.input_elements // 16)
+        taps_and_columns = [(1, block * kernel)]
+        added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
+    elif not path.along_channels and any(taps > 1 for taps, _ in taps_and_columns):
+        factor = 2.5  # rows of operands that straddle cache lines
+    product = TILE_CYCLES * PRODUCTS[pieces] * -(-in_channels // 32)
+    return added + factor * half_tiles * sum(
+        -(-columns // 16) * (product * taps + TILE_STORE_CYCLES) for taps, columns in taps_and_columns
+    )

@@ -1,0 +1,43 @@
+"""The vectorised ways to compute a box of cells."""
+
+from typing import NamedTuple
+
+
+class Path(NamedTuple):
+    """A way to compute a box.
+
+    Attributes
+    ----------
+    name : str
+    along_channels : bool
+        Lanes along output channels, the input packed position by position and the sums transposed on their way
+        out; otherwise along positions, the input packed channel by channel.
+    columns_first : bool
+        Multiply every input by every kernel position, then add up the products of each output.
+    tiles : bool
+        Multiply in tile registers, in bfloat16 pieces; otherwise in vectors.
+    """
+
+    name: str
+    along_channels: bool
+    columns_first: bool
+    tiles: bool
+
+
+CHANNELS = Path("channel lanes", True, False, False)
+CHANNEL_COLUMNS = Path("channel lanes, columns first", True, True, False)
+POSITIONS = Path("position lanes", False, False, False)
+POSITION_COLUMNS = Path("position lanes, columns first", False, True, False)
+CHANNEL_TILES = Path("channel tiles", True, False, True)
+CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", True, True, True)
+POSITION_TILES = Path("position tiles", False, False, True)
+
+VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, POSITION_COLUMNS)
+TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES)
+
+
+def pieces_of(dtype: str, precision: str) -> int:
+    """bfloat16 pieces that tile registers multiply an element in; three hold a float32, two a float16."""
+    if dtype == "float32":
+        return {"highest": 3, "high": 2, "medium": 1}[precision]
+    return {"float16": 2, "bfloat16": 1}.get(dtype, 0)
