@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from convt._memory import allocate
 from convt.geometry import DTYPES
 
 CACHE_LINE = 64
@@ -41,7 +42,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return np.empty(shape, dtype)
-    memory = np.empty(size + CACHE_LINE, np.uint8)
+    memory = allocate(size + CACHE_LINE)
     begin = -memory.ctypes.data % CACHE_LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
 

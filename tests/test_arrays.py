@@ -110,3 +110,27 @@ def test_result_is_native_for_big_endian_input():
 def test_result_has_the_dtype_of_x(dtype):
     x, w, _ = data(dtype)
     assert convt.conv_transpose(x, w).dtype == dtype
+
+
+def addresses_of(shapes):
+    """Where results of large calls lie, each dropped before the next call."""
+    layer = convt.ConvTranspose(np.ones((1, 4, 2), np.float32), strides=[2])
+    return [layer(np.ones((1, 1, n), np.float32)).ctypes.data for n in shapes]
+
+
+def test_memory_of_a_large_result_is_used_again():
+    assert len(set(addresses_of([1_200_000] * 4))) == 1
+
+
+def test_memory_of_a_result_in_use_is_not_touched():
+    layer = convt.ConvTranspose(np.ones((1, 4, 2), np.float32), strides=[2])
+    views = []
+    for i in range(4):
+        views.append(layer(np.full((1, 1, 1_200_000), i, np.float32))[0, 3, 5::7])
+    assert [set(np.unique(view)) for view in views] == [{0.0}, {1.0}, {2.0}, {3.0}]
+
+
+def test_memory_in_use_by_another_object_is_not_touched():
+    layer = convt.ConvTranspose(np.ones((1, 4, 2), np.float32), strides=[2])
+    holders = [memoryview(layer(np.full((1, 1, 1_200_000), i, np.float32))) for i in range(3)]
+    assert [holder[0, 0, 0] for holder in holders] == [0.0, 1.0, 2.0]
