@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple, Optional
 
-from convt import _tiles
+from convt._box_table import lanes_and_positions
 from convt.cost import estimate
 from convt.geometry import Geometry
 from convt.paths import POSITION_COLUMNS, Path
@@ -31,7 +31,7 @@ class Boxes(NamedTuple):
         """The largest boxes for `path`, or None where none fits the scratch."""
         item = 8 if dtype == "float64" else 4
         pieces = pieces if path.tiles else 0
-        lanes, most = _tiles.lanes_and_positions(isa, dtype == "float64", pieces)
+        lanes, most = lanes_and_positions(isa, dtype == "float64", pieces)
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)

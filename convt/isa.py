@@ -3,7 +3,7 @@
 import os
 from functools import cache
 
-from convt._tiles import levels
+from convt._box_table import levels
 
 
 @cache

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from convt import _kernels, _tiles
+from convt import _box_compute, _box_weights, _kernels
+from convt._box_table import BoxTable, has_tiles
 from convt.boxes import Boxes
 from convt.geometry import Geometry
-from convt.packing import SUM_DTYPE, pack_bias, pack_tiles, widen
+from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import TILE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.tiling import cut
@@ -166,7 +167,7 @@ class BoxPlan(Plan):
         self.block = block = boxes.block
         self.box, self.boxes = layout.box, layout.boxes
         double = dtype == "float64"
-        self.table = _tiles.BoxTable(
+        self.table = BoxTable(
             geometry,
             layout,
             isa,
@@ -201,17 +202,13 @@ class BoxPlan(Plan):
         return self.table.workspace
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
-        dtype = SUM_DTYPE_FMA[self.dtype]
+        dtype = np.float64 if self.dtype == "float64" else np.float32
         bias = np.zeros(self.geometry.out_channels, dtype) if b is None else np.ascontiguousarray(widen(b, dtype))
-        wide = np.ascontiguousarray(widen(w, dtype)).reshape(w.shape[0], w.shape[1], -1)
-        return _tiles.pack(self.table, wide, bias, self.threads)
+        return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed
-        return _tiles.run(x, y, weights, bias, magnitudes, self.table, self.dtype, self.splits, self.threads)
-
-
-SUM_DTYPE_FMA = {**SUM_DTYPE, "float32": np.float32}
+        return _box_compute.run(x, y, weights, bias, magnitudes, self.table, self.dtype, self.splits, self.threads)
 
 
 def even_part(n: int, most: int) -> int:
@@ -241,7 +238,7 @@ def make_plan(
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
     # The choice must not depend on the threads: each path has an order of summation of its own.
     cells = cut(geometry)
-    pieces = pieces_of(dtype, precision) if _tiles.has_tiles(isa) and "tiles" not in without else 0
+    pieces = pieces_of(dtype, precision) if has_tiles(isa) and "tiles" not in without else 0
     paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
     candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths] if cells else []
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)

@@ -124,9 +124,7 @@ def test_memory_of_a_large_result_is_used_again():
 
 def test_memory_of_a_result_in_use_is_not_touched():
     layer = convt.ConvTranspose(np.ones((1, 4, 2), np.float32), strides=[2])
-    views = []
-    for i in range(4):
-        views.append(layer(np.full((1, 1, 1_200_000), i, np.float32))[0, 3, 5::7])
+    views = [layer(np.full((1, 1, 1_200_000), i, np.float32))[0, 3, 5::7] for i in range(4)]
     assert [set(np.unique(view)) for view in views] == [{0.0}, {1.0}, {2.0}, {3.0}]
 
 

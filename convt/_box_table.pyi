@@ -1,5 +1,3 @@
-import numpy as np
-
 from convt.geometry import Geometry
 from convt.tiling import BoxLayout
 
@@ -27,17 +25,3 @@ class BoxTable:
 def levels() -> list[str]: ...
 def has_tiles(level: str) -> bool: ...
 def lanes_and_positions(level: str, double: bool, pieces: int) -> tuple[int, int]: ...
-def pack(
-    table: BoxTable, w: np.ndarray, b: np.ndarray, n_threads: int
-) -> tuple[np.ndarray, np.ndarray, tuple[int, int]] | None: ...
-def run(
-    x: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    bias: np.ndarray,
-    magnitudes: tuple[int, int],
-    table: BoxTable,
-    dtype: str,
-    splits: int,
-    n_threads: int,
-) -> bool: ...

@@ -1,0 +1,142 @@
+"""Tables of a box layout and of the level's kernels, for the modules that pack weights and compute boxes."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+
+cdef extern from "levels.h" nogil:
+    ctypedef struct kernels_f32 "convt_kernels_f32":
+        int lanes
+        int max_positions
+        void (*channels)(
+            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
+        bint (*finite)(const float *, Py_ssize_t) noexcept nogil
+    ctypedef struct kernels_f64 "convt_kernels_f64":
+        int lanes
+        int max_positions
+        void (*channels)(
+            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
+        bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+    ctypedef struct halves_t "convt_halves":
+        void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
+        void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
+        void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
+        void (*transpose_narrow)(
+            bint, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
+        ) noexcept nogil
+    ctypedef struct tiles_t "convt_tiles":
+        void (*configure)() noexcept nogil
+        void (*release)() noexcept nogil
+        void (*channels)(
+            int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        bint (*split_channels)(
+            int, int, const void **, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+        ) noexcept nogil
+        bint (*split_positions)(
+            int, int, const void *, const void *, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+        ) noexcept nogil
+        void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
+        void (*split_right)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
+    ctypedef struct convt_level:
+        const char *name
+        int (*runs_here)() noexcept nogil
+        kernels_f32 f32
+        kernels_f64 f64
+        halves_t halves
+        tiles_t tiles
+
+ctypedef fused real_t:
+    float
+    double
+
+cdef enum:
+    MAX_AXES = 8
+    MAX_LANES = 16
+    MAX_ROWS = 8  # of a tile with lanes along positions
+    SLACK = 8  # vectors that `positions` may read and write past a run
+    CACHE_LINE = 64
+    TILE_POSITIONS = 32  # that tile registers multiply at once
+    TILE_CHANNELS = 32
+    TILE_FLOATS = 256  # of memory that one tile register holds
+
+cdef enum:
+    INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
+
+
+cdef class ClassList:
+    cdef Py_ssize_t n
+    cdef int64_t[::1] first_tap, first_place, first_kernel
+    cdef int64_t[::1] kernel_index  # [place][tap]
+    cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
+    cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
+
+    cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil
+    cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil
+
+
+cdef class BoxTable:
+    cdef const convt_level *level
+    cdef int64_t[:, ::1] axes
+    cdef int64_t[::1] steps
+    cdef Py_ssize_t n_axes, run_axis, boxes, input_elements
+    cdef Py_ssize_t group, in_channels, out_channels, block, blocks
+    cdef Py_ssize_t lanes, max_positions, x_step, depth, places, inner_places
+    cdef int pieces
+    cdef bint along_channels, double, columns_first
+    cdef int64_t[::1] class_of_place, index_of_place
+    cdef ClassList classes
+    cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
+    cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
+    cdef Py_ssize_t group_weights, group_biases, kernel
+
+    cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
+    cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
+    cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
+    cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t positions(self) noexcept nogil
+    cdef Py_ssize_t more_positions(self) noexcept nogil
+    cdef Py_ssize_t input_size(self) noexcept nogil
+    cdef Py_ssize_t sums_size(self) noexcept nogil
+    cdef Py_ssize_t products_size(self) noexcept nogil
+
+
+cdef inline void transpose(
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step, bint stream=False
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.transpose(rows, offset, out, out_step, stream)
+    else:
+        table.level.f64.transpose(rows, offset, out, out_step, stream)

@@ -1,0 +1,243 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""A box layout and the kernels of a level, as the loops over boxes and weights read them."""
+
+cimport cython
+
+from hashlib import blake2b
+
+import numpy as np
+
+from convt.tiling import TapClass
+
+cdef extern from "kernels.h" nogil:
+    const convt_level convt_levels[]
+
+
+def levels():
+    """Names of the levels that this build has and this processor runs, least capable first."""
+    cdef int i = 0
+    found = []
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].runs_here():
+            found.append(convt_levels[i].name.decode())
+        i += 1
+    return found
+
+
+def has_tiles(str level):
+    """Whether the level has tile registers."""
+    return find_level(level).tiles.channels != NULL
+
+
+def lanes_and_positions(str level, bint double, int pieces):
+    """Elements of a vector, and most positions of a tile with lanes along channels."""
+    cdef const convt_level *found = find_level(level)
+    if pieces:
+        return found.f32.lanes, TILE_POSITIONS
+    if double:
+        return found.f64.lanes, found.f64.max_positions
+    return found.f32.lanes, found.f32.max_positions
+
+
+cdef const convt_level *find_level(str level) except NULL:
+    cdef int i = 0
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].name.decode() == level:
+            return &convt_levels[i]
+        i += 1
+    raise ValueError(f"level: expected one of this build's, got {level!r}")
+
+
+@cython.final
+cdef class ClassList:
+    """Tap classes in flat arrays; those of class i lie at [first[i], first[i + 1])."""
+
+    def __init__(self, classes, origin, steps, Py_ssize_t scale):
+        self.n = len(classes)
+        self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
+        self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
+        self.first_kernel = np.cumsum([0] + [len(c.shifts) * len(c.places) for c in classes], dtype=np.int64)
+        kernel = [k for c in classes for row in c.kernel for k in row]
+        self.kernel_index = np.array(kernel or [0], dtype=np.int64)
+        shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
+        self.shifts = shifts
+        self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
+
+    cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil:
+        return self.first_tap[i + 1] - self.first_tap[i]
+
+    cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil:
+        return self.first_place[i + 1] - self.first_place[i]
+
+
+@cython.final
+cdef class BoxTable:
+    """A box layout as the loops read it, with the channels of a group cut into blocks.
+
+    Parameters
+    ----------
+    geometry : convt.geometry.Geometry
+    layout : convt.tiling.BoxLayout
+    level : str
+    double : bool
+        Whether sums are made in float64.
+    along_channels : bool
+        Lanes along output channels; otherwise along positions.
+    columns_first : bool
+        Multiply every input position by every kernel position first, then add up the products of each place. With
+        lanes along positions for few output channels, whose classes would be short of rows; with lanes along
+        channels for images so small that the zeros around them would cost more than the additions.
+    block : int
+        Output channels of a block.
+    pieces : int
+        bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
+    """
+
+    def __init__(
+        self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block,
+        int pieces
+    ):
+        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
+        self.level = find_level(level)
+        self.double = double
+        self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
+        self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
+        self.along_channels = along_channels
+        self.axes = layout.axes
+        self.steps = np.array(layout.steps, dtype=np.int64)
+        self.n_axes = self.axes.shape[0]
+        self.run_axis = layout.run_axis
+        self.boxes = layout.boxes
+        self.input_elements = layout.input_elements
+        self.group = geometry.group
+        self.in_channels = geometry.in_channels // geometry.group
+        self.out_channels = geometry.out_channels // geometry.group
+        self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
+        self.block = block
+        self.blocks = (self.out_channels + block - 1) // block
+        self.pieces = pieces
+        self.depth = self.in_channels
+        if pieces:
+            self.max_positions = TILE_POSITIONS
+            self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
+        if along_channels and pieces:
+            # An odd number of cache lines: the rows of a tile should not meet in few sets of the cache.
+            self.x_step = (self.depth // self.lanes | 1) * self.lanes
+        elif along_channels:
+            self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
+        else:
+            # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
+            self.x_step = ((self.input_elements - 1) // self.lanes + 1 + SLACK | 1) * self.lanes
+        self.columns_first = columns_first
+        classes = layout.classes
+        origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
+        scale = self.x_step if along_channels else 1
+        self.classes = ClassList(classes, origin, steps, scale)
+        self.products = self.classes
+        if columns_first:
+            every = TapClass(
+                tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
+            )
+            self.products = ClassList([every], origin, steps, scale)
+        self.places = sum(len(c.places) for c in classes)
+        self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
+        of_place = np.empty((2, self.places), dtype=np.int64)
+        for i, c in enumerate(classes):
+            of_place[0, list(c.places)] = i
+            of_place[1, list(c.places)] = np.arange(len(c.places))
+        self.class_of_place, self.index_of_place = of_place
+        weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
+        bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
+        for b in range(self.blocks):
+            for i in range(self.products.n):
+                weight_offset[b, i] = offset_w
+                bias_offset[b, i] = offset_b
+                width = self.padded(self.columns(self.products, b, i))
+                offset_b += width + (self.block_width(b) if columns_first else 0)
+                offset_w += width * self.products.taps(i) * self.depth
+        self.weight_offset, self.bias_offset = weight_offset, bias_offset
+        self.group_weights, self.group_biases = offset_w, offset_b
+
+    @property
+    def packed_elements(self):
+        """Elements of the packed weights and of the packed bias."""
+        return self.group * self.group_weights, self.group * self.group_biases
+
+    @property
+    def packing_digest(self):
+        """Equal for tables of one layer that read the same packed weights."""
+        digest = blake2b(digest_size=16)
+        digest.update(np.asarray(self.products.first_tap).tobytes())
+        digest.update(np.asarray(self.products.first_place).tobytes())
+        digest.update(np.asarray(self.products.kernel_index).tobytes())
+        return digest.digest()
+
+    @property
+    def weight_blocks(self):
+        """Blocks of output channels in a group."""
+        return self.blocks
+
+    @property
+    def workspace(self):
+        """Scratch bytes per thread."""
+        return (
+            (self.input_size() + self.sums_size() + self.products_size())
+            * (sizeof(double) if self.double else sizeof(float))
+            + MAX_LANES * MAX_LANES * sizeof(double)
+            + max(self.inner_places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
+            + 5 * CACHE_LINE
+        )
+
+    cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:
+        return min(self.block, self.out_channels - block * self.block)
+
+    cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil:
+        """Output channels times places of class i: the columns of its matrix product."""
+        return self.block_width(block) * classes.places(i)
+
+    cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
+        """Columns of the next register tile when `left` are left, its padding included."""
+        cdef Py_ssize_t tiles = (left + MAX_ROWS - 1) // MAX_ROWS
+        if self.along_channels or self.pieces:
+            return 2 * self.lanes if left > self.lanes else self.lanes
+        return (left + tiles - 1) // tiles
+
+    cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
+        """Columns `n` with the padding of their tiles."""
+        return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels or self.pieces else n
+
+    cdef Py_ssize_t positions(self) noexcept nogil:
+        """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
+        cdef Py_ssize_t a, length = 1, runs = 1
+        for a in range(self.n_axes):
+            if a < self.run_axis:
+                runs *= self.axes[a, BOX]
+            else:
+                length += (self.axes[a, BOX] - 1) * self.steps[a]
+        return runs * length + (0 if self.along_channels else SLACK * self.lanes)
+
+    cdef Py_ssize_t more_positions(self) noexcept nogil:
+        """Positions beyond a box's that tile registers read and write."""
+        return TILE_POSITIONS - 1 if self.pieces else 0
+
+    cdef Py_ssize_t input_size(self) noexcept nogil:
+        """Elements of a packed box of input."""
+        if not self.along_channels:
+            return self.depth * self.x_step  # places of a channel, or of two in pieces
+        return (self.input_elements + self.more_positions()) * self.x_step
+
+    cdef Py_ssize_t sums_size(self) noexcept nogil:
+        """Elements of a block's sums; block 0 is as wide as any."""
+        cdef Py_ssize_t i, width = 0
+        for i in range(self.classes.n):
+            width += self.padded(self.columns(self.classes, 0, i))
+        return width * (self.positions() + self.more_positions()) + SLACK * self.lanes
+
+    cdef Py_ssize_t products_size(self) noexcept nogil:
+        """Elements of a block's products at every place of the packed input, where these are made first."""
+        cdef Py_ssize_t n = self.padded(self.columns(self.products, 0, 0))
+        if not self.columns_first:
+            return 0
+        if not self.along_channels:
+            return n * self.x_step + SLACK * self.lanes
+        return n * (self.input_elements + self.more_positions())

@@ -1,0 +1,315 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Weights in the layouts that the kernels of boxes read.
+
+A block of output channels is packed by one task: per class and tile ``[tap][channel][column]``, columns being the
+block's channels at each place of the class; for tile registers in pieces.
+"""
+
+cimport numpy as cnp
+from cython.parallel cimport prange
+from libc.math cimport ldexp
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from convt._box_table cimport (
+    BoxTable, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
+)
+from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
+
+import numpy as np
+
+from convt.arrays import empty_aligned
+from convt.geometry import DTYPES
+
+cnp.import_array()
+
+cdef enum:
+    MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
+
+
+cdef bint pack_whole_vectors(
+    BoxTable table, const real_t *w, Py_ssize_t channel_step, const real_t *w_end, Py_ssize_t block, real_t *weights
+) noexcept nogil:
+    """`pack_block`'s weights where every vector of columns is one place of consecutive channels: by transposition.
+
+    Returns whether that could be done; False leaves the weights to be packed one by one.
+    """
+    cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks
+    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their tiles' widths
+    cdef Py_ssize_t *tile_of
+    cdef real_t *turned  # of each kernel position and vector, the channels that tiles hold
+    cdef const real_t *source
+    cdef const real_t *rows[MAX_LANES]
+    cdef real_t square[MAX_LANES * MAX_LANES]
+    cdef real_t copies[MAX_LANES * MAX_LANES]
+    if not table.along_channels or width % lanes or table.pieces and table.kernel > MOST_TURNED:
+        return False
+    chunk = TILE_CHANNELS if table.pieces else table.in_channels
+    chunks = (table.in_channels + chunk - 1) // chunk
+    i = chunk * lanes * sizeof(real_t) if table.pieces else 0
+    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 2 * sizeof(Py_ssize_t) + i)
+    if place_of == NULL:
+        return False
+    tile_of = place_of + table.kernel * vectors
+    turned = <real_t *> (tile_of + table.kernel * vectors)
+    for i in range(table.kernel * vectors):
+        place_of[i] = -1  # a kernel position that reaches no input
+    for i in range(table.products.n):
+        n_taps = table.products.taps(i)
+        n = table.columns(table.products, block, i)
+        for place in range(table.products.places(i)):
+            for v in range(vectors):
+                column = place * width + v * lanes
+                done = column // (2 * lanes) * 2 * lanes
+                tile = table.tile_width(n - done)
+                for t in range(n_taps):
+                    k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
+                    tile_of[k * vectors + v] = tile
+                    place_of[k * vectors + v] = (
+                        table.weight_offset[block, i] + (done * n_taps + t * tile) * table.depth
+                        + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
+                    )
+    for c in range(chunks * chunk):
+        channel = c % chunk
+        for v in range(vectors if c < table.in_channels else 0):
+            source = w + c * channel_step + v * lanes * table.kernel
+            for k from 0 <= k < table.kernel by lanes:
+                count = min(lanes, table.kernel - k)
+                for i in range(lanes):
+                    rows[i] = source + i * table.kernel + k
+                    if rows[i] + lanes > w_end:  # reading a whole vector would leave the array
+                        memcpy(copies + i * lanes, rows[i], count * sizeof(real_t))
+                        rows[i] = copies + i * lanes
+                transpose(table, rows, 0, square, lanes)
+                for i in range(count):
+                    t = (k + i) * vectors + v
+                    if table.pieces:
+                        copy_vector(turned + (t * chunk + channel) * lanes, square + i * lanes, lanes)
+                    elif place_of[t] >= 0:
+                        copy_vector(weights + place_of[t] + c * tile_of[t], square + i * lanes, lanes)
+        for t in range(0 if c < table.in_channels else table.kernel * vectors):
+            memset(turned + (t * chunk + channel) * lanes, 0, lanes * sizeof(real_t))
+        if real_t is float and table.pieces and channel == chunk - 1:
+            for t in range(table.kernel * vectors):
+                if place_of[t] >= 0:
+                    table.level.tiles.split_right(
+                        table.pieces, turned + t * chunk * lanes, lanes,
+                        weights + place_of[t] + c // chunk * table.pieces * lanes * tile_of[t], lanes * tile_of[t],
+                    )
+    free(place_of)
+    return True
+
+
+cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(lanes * sizeof(real_t) // 16):  # inlined, unlike a copy of unknown size
+        memcpy(<char *> target + 16 * i, <const char *> source + 16 * i, 16)
+
+
+cdef bint pack_block(
+    BoxTable table, const real_t *w, Py_ssize_t channel_step, const real_t *w_end, const real_t *b, Py_ssize_t block,
+    real_t *weights, real_t *bias,
+) noexcept nogil:
+    """One block of one group: per class and tile ``[tap][channel][column]``, columns padded with zeros.
+
+    `w` is ``[channel][output channel of the block][kernel]``, with `channel_step` elements from one channel to the
+    next. Returns whether all weights are finite.
+    """
+    cdef Py_ssize_t width = table.block_width(block)
+    cdef Py_ssize_t i, t, j, done, tile, n, n_taps, n_places, column, m, place
+    cdef const int64_t *kernel_index
+    cdef real_t *target
+    cdef Py_ssize_t offset[2 * MAX_LANES]
+    cdef bint finite = True, packed
+    packed = pack_whole_vectors(table, w, channel_step, w_end, block, weights)
+    for i in range(table.products.n):
+        target = weights + table.weight_offset[block, i]
+        n_taps = table.products.taps(i)
+        n_places = table.products.places(i)
+        kernel_index = &table.products.kernel_index[0] + table.products.first_kernel[i]
+        n = table.columns(table.products, block, i)
+        done = 0
+        while done < n:
+            tile = table.tile_width(n - done)
+            for t in range(n_taps):
+                for j in range(tile):
+                    column = min(done + j, n - 1)
+                    place = column // width if table.along_channels else column % n_places
+                    m = column % width if table.along_channels else column // n_places
+                    offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
+                if not packed:
+                    gather_columns(table, w, channel_step, offset, min(tile, n - done), tile, target)
+                target += table.depth * tile
+                if table.pieces:
+                    continue  # whose magnitudes are looked at before
+                if real_t is float:
+                    finite &= table.level.f32.finite(target - table.depth * tile, table.depth * tile)
+                else:
+                    finite &= table.level.f64.finite(target - table.depth * tile, table.depth * tile)
+            for j in range(tile):
+                column = min(done + j, n - 1)
+                m = column % width if table.along_channels else column // n_places
+                # The products of columns_first have no bias; it is added with them, from behind these zeros.
+                bias[table.bias_offset[block, i] + done + j] = 0 if table.columns_first else b[block * table.block + m]
+            done += tile
+        if table.columns_first:
+            for m in range(width):
+                bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
+    return finite
+
+
+cdef void gather_columns(
+    BoxTable table, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset, Py_ssize_t n, Py_ssize_t tile,
+    real_t *target,
+) noexcept nogil:
+    """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros."""
+    cdef Py_ssize_t c, j, chunk = TILE_CHANNELS if table.pieces else table.in_channels
+    cdef bint in_a_row = True  # as the places of a single output channel are
+    # [channel][column], or [column][channel] for the left operand of tile registers.
+    cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
+    cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
+    cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
+    cdef real_t *row = target
+    for j in range(1, n):
+        in_a_row &= offset[j] == offset[j - 1] + 1
+    for c in range((table.in_channels + chunk - 1) // chunk * chunk):
+        if table.pieces:
+            row = wide + c % chunk * step
+        if in_a_row and n == tile and column_step == 1 and c < table.in_channels:
+            memcpy(row, w + c * channel_step + offset[0], tile * sizeof(real_t))
+        else:
+            for j in range(tile):
+                row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
+        row += step
+        if real_t is float and table.pieces and c % chunk == chunk - 1:
+            for j from 0 <= j < tile by MAX_LANES:
+                if table.along_channels:
+                    table.level.tiles.split_right(
+                        table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                    )
+                else:
+                    table.level.tiles.split_left(
+                        table.pieces, wide + j * TILE_CHANNELS, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                    )
+            target += table.pieces * MAX_LANES * tile
+
+
+cdef bint pack_task(
+    BoxTable table, DType dtype, const char *w, const char *w_end, const real_t *b, Py_ssize_t block, real_t *weights,
+    real_t *bias, uint32_t *magnitudes,
+) noexcept nogil:
+    """One block of one group, whose first weight `w` is. Returns whether all weights are finite.
+
+    `magnitudes`, which tile registers want, become the least other than 0 and the greatest, as the bits of floats.
+    """
+    cdef Py_ssize_t c, width = table.block_width(block) * table.kernel, channel_step = table.out_channels * table.kernel
+    cdef Py_ssize_t item = sizeof(real_t)
+    cdef const real_t *source = <const real_t *> w
+    cdef const real_t *end = <const real_t *> w_end
+    cdef real_t *wide = NULL
+    cdef uint32_t least, most
+    cdef bint finite
+    w += block * table.block * table.kernel * (item if dtype == FLOAT32 or dtype == FLOAT64 else sizeof(uint16_t))
+    source = <const real_t *> w
+    if real_t is float and dtype != FLOAT32:  # halves
+        wide = <real_t *> malloc((table.in_channels * width + MAX_LANES) * sizeof(real_t))
+        if wide == NULL:
+            return False
+        for c in range(table.in_channels):
+            table.level.halves.widen(
+                dtype == BFLOAT16, <const uint16_t *> w + c * channel_step, width, wide + c * width
+            )
+        source, end, channel_step = wide, wide + table.in_channels * width + MAX_LANES, width
+    if real_t is float and table.pieces:
+        magnitudes[0] = -1
+        magnitudes[1] = 0
+        for c in range(table.in_channels):
+            table.level.tiles.magnitudes(source + c * channel_step, width, &least, &most)
+            magnitudes[0] = min(magnitudes[0], least)
+            magnitudes[1] = max(magnitudes[1], most)
+    finite = pack_block(table, source, channel_step, end, b, block, weights, bias)
+    free(wide)
+    return finite
+
+
+cdef bint pack_all(
+    BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t[::1] b, real_t[::1] weights,
+    real_t[::1] bias, uint32_t[:, ::1] magnitudes, int n_threads,
+) noexcept nogil:
+    cdef Py_ssize_t task, g, infinite = 0
+    for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=n_threads):
+        g = task // table.blocks
+        infinite += not pack_task(
+            table, dtype, w + g * (w_bytes // table.group), w + w_bytes, &b[g * table.out_channels],
+            task % table.blocks, &weights[0] + g * table.group_weights, &bias[g * table.group_biases],
+            &magnitudes[task, 0],
+        )
+    return infinite == 0
+
+
+cdef uint32_t bits_of(float value) noexcept nogil:
+    cdef uint32_t bits
+    memcpy(&bits, &value, sizeof(bits))
+    return bits
+
+
+cdef float value_of(uint32_t bits) noexcept nogil:
+    cdef float value
+    memcpy(&value, &bits, sizeof(value))
+    return value
+
+
+def multipliable(uint32_t least, uint32_t most):
+    """The magnitudes of x that weights of magnitudes from `least` to `most` can be multiplied by in pieces, or None.
+
+    Nothing may be subnormal or overflow: the least piece of an element is 2**-23 of it, a sum may have 2**24 terms.
+    All are bits of floats.
+    """
+    cdef float low = ldexp(1, -102), high = ldexp(1, 100)
+    if most == 0:
+        return bits_of(low), bits_of(high)
+    if least < bits_of(low) or most > bits_of(high):
+        return None
+    low, high = low / min(value_of(least), 1), high / max(value_of(most), 1)
+    return (bits_of(low), bits_of(high)) if low < high else None
+
+
+def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, int n_threads):
+    """Weights and bias in the layout of `table`.
+
+    Parameters
+    ----------
+    table : BoxTable
+    w : ndarray
+        ``(C, M/group, *K)``, contiguous.
+    dtype : {"float16", "bfloat16", "float32", "float64"}
+        What the bytes of `w` are.
+    b : ndarray
+        ``(M,)``, in the type that sums are made in.
+    n_threads : int
+
+    Returns
+    -------
+    (ndarray, ndarray, (int, int)) or None
+        Packed weights and bias, and the least and greatest magnitude of x other than 0 that they can be multiplied by
+        in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
+        input, or has no such x.
+    """
+    cdef DType kind = <DType> <int> DTYPES.index(dtype)
+    n_weights, n_bias = table.packed_elements
+    weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.empty(n_bias, b.dtype)
+    magnitudes = np.empty((max(1, table.group * table.blocks), 2), np.uint32)
+    if table.double:
+        finite = pack_all[double](
+            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, n_threads
+        )
+    else:
+        finite = pack_all[float](
+            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, n_threads
+        )
+    limits = (0, 0)
+    if table.pieces:
+        limits = multipliable(magnitudes[:, 0].min(), magnitudes[:, 1].max())
+    return (weights, bias, limits) if finite and limits else None

@@ -1,0 +1,70 @@
+/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_half.h and isa_amx.h for what each
+   computes. */
+#ifndef CONVT_LEVELS_H
+#define CONVT_LEVELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONVT_KERNELS(REAL)                                                                                            \
+    struct {                                                                                                           \
+        int lanes;         /* elements of a vector */                                                                  \
+        int max_positions; /* of a tile of `channels` */                                                               \
+        void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
+                         const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
+                         const REAL *bias, REAL *out, ptrdiff_t out_step);                                             \
+        void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
+                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
+                          REAL *out, ptrdiff_t out_step);                                                              \
+        void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream);       \
+        void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
+        void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
+                         ptrdiff_t target_step);                                                                       \
+        void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
+        void (*drain)(void);                                                                                           \
+        void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
+                      ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
+        int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
+    }
+
+typedef CONVT_KERNELS(float) convt_kernels_f32;
+typedef CONVT_KERNELS(double) convt_kernels_f64;
+
+/* Conversions of float16 and bfloat16; see micro_half.h. */
+typedef struct {
+    void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
+    void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
+    void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
+    void (*transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
+                             ptrdiff_t out_step);
+} convt_halves;
+
+/* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */
+typedef struct {
+    void (*configure)(void);
+    void (*release)(void);
+    void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                     ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
+                     ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
+    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                      ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
+                      ptrdiff_t out_step);
+    int (*split_channels)(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
+                          ptrdiff_t x_step, uint32_t least, uint32_t most);
+    int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t n, float *target,
+                           ptrdiff_t piece_step, uint32_t least, uint32_t most);
+    void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
+    void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step);
+    void (*magnitudes)(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most);
+} convt_tiles;
+
+typedef struct {
+    const char *name;
+    int (*runs_here)(void);
+    convt_kernels_f32 f32;
+    convt_kernels_f64 f64;
+    convt_halves halves;
+    convt_tiles tiles;
+} convt_level;
+
+#endif
