@@ -10,6 +10,9 @@ cdef extern from "levels.h" nogil:
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
+        void (*native)(
+            int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, float *, Py_ssize_t
@@ -29,6 +32,9 @@ cdef extern from "levels.h" nogil:
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*native)(
+            int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
@@ -131,6 +137,9 @@ cdef class BoxTable:
     cdef Py_ssize_t input_size(self) noexcept nogil
     cdef Py_ssize_t sums_size(self) noexcept nogil
     cdef Py_ssize_t products_size(self) noexcept nogil
+
+
+cdef const convt_level *find_level(str level) except NULL
 
 
 cdef inline void transpose(

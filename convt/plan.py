@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from convt import _box_compute, _box_weights, _kernels
+from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable, has_tiles
 from convt.boxes import Boxes
 from convt.geometry import Geometry
@@ -55,7 +55,7 @@ class Plan:
     ----------
     geometry : Geometry
     dtype, isa, path, reason : str
-    kind : {"tiles", "vectors", "rows"}
+    kind : {"tiles", "vectors", "native", "rows"}
         What multiplies: a kind whose plans refuse an operand is replaced by the next.
     threads : int
     pack_key : tuple
@@ -211,9 +211,59 @@ class BoxPlan(Plan):
         return _box_compute.run(x, y, weights, bias, magnitudes, self.table, self.dtype, self.splits, self.threads)
 
 
+class NativePlan(Plan):
+    """Images of one input position: the weights as they are."""
+
+    path = "native weights"
+    kind = "native"
+
+    def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
+        super().__init__(geometry, dtype, isa, threads, reason)
+        self.pack_key = (self.path,)
+        places = [np.arange(a.kernel) * a.dilation - a.pad for a in geometry.axes]
+        output_of = np.zeros(1, np.int64)  # of each kernel position, flat
+        for axis, place in zip(geometry.axes, places, strict=True):
+            inside = (place >= 0) & (place < axis.output) & (output_of[:, None] >= 0)
+            output_of = np.where(inside, output_of[:, None] * axis.output + place, -1).reshape(-1)
+        self.output_of = output_of
+
+    @property
+    def tiles(self) -> dict[str, object]:
+        return {}
+
+    @property
+    def workspace(self) -> int:
+        return 3 * 2048 * 8  # sums
+
+    def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
+        geometry = self.geometry
+        native = np.ascontiguousarray(w).reshape(geometry.group, geometry.in_channels // geometry.group, -1)
+        bias = np.zeros(geometry.out_channels, w.dtype) if b is None else np.ascontiguousarray(b)
+        return native, bias.reshape(geometry.group, -1)
+
+    def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
+        weights, bias = packed
+        group, channels = weights.shape[:2]
+        images = x.reshape(x.shape[0], group, channels).swapaxes(0, 1)
+        result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+        if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
+            result[...] = bias.reshape(-1, *[1] * (y.ndim - 2))  # outputs that no kernel position reaches
+        flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
+        _native.run(np.ascontiguousarray(images), weights, bias, self.output_of, flat, self.isa, self.threads)
+        if result is not y:
+            y[...] = result
+        return True
+
+
 def even_part(n: int, most: int) -> int:
     """The size of the parts when `n` is cut as evenly as possible into parts of at most `most`."""
     return max(1, -(-n // max(1, -(-n // most))))
+
+
+def reads_weights_once(geometry: Geometry, dtype: str) -> bool:
+    """Whether images are so few and small that packing the weights would take longer than using them as they are."""
+    few = geometry.batch <= 6 and all(axis.input == 1 for axis in geometry.axes)
+    return few and dtype in ("float32", "float64") and min(geometry.in_channels, *geometry.output_shape) > 0
 
 
 @lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
@@ -230,6 +280,8 @@ def make_plan(
     threads = min(threads, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
+    if reads_weights_once(geometry, dtype):
+        return NativePlan(geometry, dtype, isa, threads, "few images of one position read every weight once")
     if "vectors" in without:
         return RowPlan(
             geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros"

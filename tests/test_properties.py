@@ -236,6 +236,44 @@ def test_openvino_against_the_definition(way, data, config, seed):
             np.testing.assert_array_equal(convt.convolution_backprop_data(x, w[0], **attributes), wanted)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=200, deadline=None)
+@given(
+    config=configurations(),
+    seed=seeds,
+    dtype=st.sampled_from([np.float32, np.float64]),
+    layout=st.sampled_from(LAYOUTS),
+    threads=st.sampled_from([1, 3]),
+)
+def test_images_of_one_position_use_the_weights_as_they_are(level, config, seed, dtype, layout, threads):
+    x_shape, w_shape, attributes = config
+    x_shape = (*x_shape[:2], *[1] * len(x_shape[2:]))
+    rng = np.random.default_rng(seed)
+    x, w = (integer_data(rng, shape).astype(dtype) for shape in (x_shape, w_shape))
+    b = integer_data(rng, w_shape[1] * attributes["group"]).astype(dtype)
+    try:
+        wanted = oracle(x, w, b, attributes, dtype)
+    except ValueError:
+        return
+    out = as_layout(np.empty_like(wanted), "sliced")
+    with forced((level, None)):
+        convt.conv_transpose(
+            as_layout(x, layout), as_layout(w, layout), b, out=out, n_threads=threads, **attributes
+        )
+        kernel = convt.ConvTranspose(w, b, **attributes).explain(x_shape)["kernel"]
+    np.testing.assert_array_equal(out, wanted)
+    assert kernel == "native weights" or 0 in (*x_shape, *wanted.shape)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_images_of_one_position_with_many_columns(level):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (5, 30, 1, 1)), integer_data(rng, (30, 700, 4, 2))
+    with forced((level, None)):
+        y = convt.conv_transpose(x.astype(np.float32), w.astype(np.float32), n_threads=2)
+    np.testing.assert_array_equal(y, oracle(x, w, None, {}))
+
+
 @every_way
 def test_every_path_is_reached(way):
     level, path = way

@@ -1,0 +1,11 @@
+import numpy as np
+
+def run(
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray,
+    output_of: np.ndarray,
+    y: np.ndarray,
+    isa: str,
+    n_threads: int,
+) -> None: ...
