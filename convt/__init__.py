@@ -5,10 +5,13 @@ The way through the package, top to bottom; each floor knows only those below::
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
-    plan                      geometry -> path, threads; the cost model
+    plan                      geometry -> path, threads
+    boxes, cost, paths        for each path how large its boxes are, and what they would cost
     tiling                    the output in boxes of cells
-    _tiles                    the vectorised levels: pack, multiply, store a box; Cython and OpenMP
-    micro.h                   micro-kernels, instantiated by isa_*.h, gathered in kernels.h
+    _box_compute              the vectorised levels: pack, multiply, store a box; Cython and OpenMP
+    _box_weights, _box_table  their packed weights, and what the loops know of boxes and levels
+    _native                   images of one position, with the weights as they are
+    micro.h, isa_amx.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
     _kernels, packing         the generic level: phases in plain loops, and its weights
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`

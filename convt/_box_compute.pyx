@@ -498,7 +498,7 @@ cdef void add_columns_along_positions(
     const real_t **terms,
 ) noexcept nogil:
     """Sums [column][position] from the products of every input place, [kernel position of a channel][place]."""
-    cdef Py_ssize_t i, t, m, place, run, base, n_taps, runs, length, positions = table.positions()
+    cdef Py_ssize_t i, n, t, m, place, run, base, n_taps, runs, length, positions = table.positions()
     cdef const int64_t *kernel_index
     runs = count_runs(table, box, &length)
     for i in range(table.classes.n):
@@ -518,6 +518,8 @@ cdef void add_columns_along_positions(
                     else:
                         table.level.f64.accumulate(length, n_taps, terms, added[m], sums + run * length)
                 sums += positions
+        n = table.columns(table.classes, block, i)
+        sums += (table.padded(n) - n) * positions
 
 
 cdef void multiply(
@@ -552,7 +554,7 @@ cdef void multiply(
         )
         add_columns_along_positions(
             table, box, block, products,
-            bias + table.bias_offset[block, 0] + table.columns(table.products, block, 0), sums, terms,
+            bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums, terms,
         )
     else:
         runs = count_runs(table, box, &length)
@@ -583,12 +585,16 @@ cdef void store_channels(
     cdef bint halves = not operands.plain and step == sizeof(uint16_t)
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item)
-    cdef Py_ssize_t piece = 2 * lanes if halves else lanes
+    cdef Py_ssize_t piece = lanes
     cdef char *target
     cdef Py_ssize_t m, i, part, count
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef int64_t o, j, e
     cdef const real_t *rows[MAX_LINE]
+    if end - begin < line:
+        line = lanes
+    if halves and line >= 2 * lanes:
+        piece = 2 * lanes
     o = begin
     while o < end:
         if end - o < line and end - begin >= line:
@@ -614,7 +620,7 @@ cdef void store_channels(
                     )
                 elif real_t is float and halves and count == piece and m + lanes <= channels:
                     table.level.halves.transpose_narrow(
-                        operands.dtype == BFLOAT16, rows + part, m, <uint16_t *> target,
+                        operands.dtype == BFLOAT16, piece > lanes, rows + part, m, <uint16_t *> target,
                         channel_step // sizeof(uint16_t),
                     )
                 else:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 from convt._box_table import lanes_and_positions
 from convt.cost import estimate
 from convt.geometry import Geometry
-from convt.paths import POSITION_COLUMNS, Path
+from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
@@ -50,7 +50,7 @@ class Boxes(NamedTuple):
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
         slack = 0 if path.along_channels else 8 * lanes * stored
-        limit = COLUMNS_BYTES if path == POSITION_COLUMNS else INPUT_BYTES
+        limit = COLUMNS_BYTES if path.columns_first and not path.along_channels else INPUT_BYTES
         limits = (most, stored * item, limit - slack * item, columns * item)
         layout = cls.laid_out(cells, path, limits, 1)
         if layout is None:

@@ -104,7 +104,10 @@ def tile_cycles(
     if path.columns_first:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]
-        added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
+        if path.along_channels:
+            added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
+        else:
+            added = 1.5 * half_tiles * block * kernel
     elif not path.along_channels and any(taps > 1 for taps, _ in taps_and_columns):
         factor = 2.5  # rows of operands that straddle cache lines
     product = TILE_CYCLES * PRODUCTS[pieces] * -(-in_channels // 32)

@@ -69,24 +69,23 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
             NAME(narrow)(bfloat16, rows[e] + i, 1, out + 2 * i + e);
 }
 
-/* `transpose` of micro.h for 2 * LANES rows, into LANES rows of halves: whole cache lines with 16 lanes. Streaming
+/* `transpose` of micro.h into rows of halves; `twice`: of 2 * LANES rows, whole cache lines with 16 lanes. Streaming
    them measured no faster. */
-static void NAME(transpose_narrow)(int bfloat16, const float *const *rows, ptrdiff_t offset, uint16_t *out,
+static void NAME(transpose_narrow)(int bfloat16, int twice, const float *const *rows, ptrdiff_t offset, uint16_t *out,
                                    ptrdiff_t out_step)
 {
     NAME(vector) block[LANES];
-    NAME(halves) low[LANES], high[LANES];
+    NAME(halves) low[LANES];
     NAME(transpose_block)(rows, offset, block);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         low[i] = NAME(narrow_vector)(bfloat16, block[i]);
-    NAME(transpose_block)(rows + LANES, offset, block);
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        high[i] = NAME(narrow_vector)(bfloat16, block[i]);
+    if (twice)
+        NAME(transpose_block)(rows + LANES, offset, block);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++) {
         *(NAME(unaligned_halves) *)(out + i * out_step) = low[i];
-        *(NAME(unaligned_halves) *)(out + i * out_step + LANES) = high[i];
+        if (twice)
+            *(NAME(unaligned_halves) *)(out + i * out_step + LANES) = NAME(narrow_vector)(bfloat16, block[i]);
     }
 }

@@ -31,9 +31,10 @@ POSITION_COLUMNS = Path("position lanes, columns first", False, True, False)
 CHANNEL_TILES = Path("channel tiles", True, False, True)
 CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", True, True, True)
 POSITION_TILES = Path("position tiles", False, False, True)
+POSITION_TILE_COLUMNS = Path("position tiles, columns first", False, True, True)
 
 VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, POSITION_COLUMNS)
-TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES)
+TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES, POSITION_TILE_COLUMNS)
 
 
 def pieces_of(dtype: str, precision: str) -> int:

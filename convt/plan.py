@@ -261,7 +261,7 @@ def even_part(n: int, most: int) -> int:
 
 
 def reads_weights_once(geometry: Geometry, dtype: str) -> bool:
-    """Whether images are so few and small that packing the weights would take longer than using them as they are."""
+    """Whether images are so few and small that packing the weights would take longer than multiplying by them."""
     few = geometry.batch <= 6 and all(axis.input == 1 for axis in geometry.axes)
     return few and dtype in ("float32", "float64") and min(geometry.in_channels, *geometry.output_shape) > 0
 

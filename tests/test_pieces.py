@@ -92,7 +92,7 @@ def test_a_refused_input_does_not_change_the_next_call(monkeypatch):
     bad[0, 5, 7, 7] = np.nan
     assert np.isnan(layer(bad)).any()
     np.testing.assert_array_equal(layer(x), before)
-    assert layer.explain(x.shape)["kernel"] == "channel tiles"
+    assert "tiles" in layer.explain(x.shape)["kernel"]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)

@@ -69,6 +69,22 @@ class Isa:
         self.layer(self.x, out=self.out)
 
 
+class Precision:
+    """Prepacked, one thread, by what float32 may give up."""
+
+    params = (SAMPLE[::2], ["highest", "high", "medium"])
+    param_names = ("layer", "precision")
+
+    def setup(self, name, precision):
+        layer = LAYERS[name]
+        self.x, w, b = arrays(layer, "float32")
+        self.layer = convt.ConvTranspose(w, b, n_threads=1, precision=precision, **attributes(layer))
+        self.out = self.layer(self.x)
+
+    def time_layer(self, name, precision):
+        self.layer(self.x, out=self.out)
+
+
 class OneShot:
     """The function, which packs the weights in every call."""
 
