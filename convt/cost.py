@@ -21,13 +21,13 @@ FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
 # Larger weights come from memory in every call, at so many bytes a cycle.
 CACHED_WEIGHTS = 1 << 24
 STREAM_SPEED, TILE_STREAM_SPEED = 7, 3.7
-# Larger ones come from beyond the second-level cache for every box where nothing fetches them early.
-NEAR_WEIGHTS, FAR_SPEED = 1 << 20, 4
+# Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
+NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 4, 16
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
-TILE_CYCLES, TILE_STORE_CYCLES = 24, 25
+TILE_CYCLES, TILE_STORE_CYCLES = 20, 25
 
 
 def estimate(
@@ -46,8 +46,8 @@ def estimate(
         packed = geometry.group * layout.boxes * layout.input_elements * in_channels
         cycles += (0.3 + 0.25 * pieces) * packed
     weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
-    if path.tiles and not path.along_channels and weights > NEAR_WEIGHTS:
-        cycles += layout.boxes * weights / FAR_SPEED
+    if path.tiles and weights > NEAR_WEIGHTS:
+        cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights > CACHED_WEIGHTS:
         cycles = max(cycles, weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED))
     return cycles
@@ -100,16 +100,16 @@ def tile_cycles(
     """The same in tile registers of 16 positions by 16 columns."""
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.1, 0.0
+    factor, added = 1.1 if path.along_channels else 1.2, 0.0
     if path.columns_first:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]
         if path.along_channels:
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
         else:
-            added = 1.5 * half_tiles * block * kernel
+            added = 3 * half_tiles * block * kernel
     elif not path.along_channels and any(taps > 1 for taps, _ in taps_and_columns):
-        factor = 2.5  # rows of operands that straddle cache lines
+        factor = 3  # rows of operands that straddle cache lines
     product = TILE_CYCLES * PRODUCTS[pieces] * -(-in_channels // 32)
     return added + factor * half_tiles * sum(
         -(-columns // 16) * (product * taps + TILE_STORE_CYCLES) for taps, columns in taps_and_columns
