@@ -6,16 +6,16 @@ block's channels at each place of the class; for tile registers in pieces.
 """
 
 cimport numpy as cnp
-from cython.parallel cimport prange
+from cython.parallel cimport prange, threadid
 from libc.math cimport ldexp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_table cimport (
     BoxTable, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
 )
-from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
+from convt._elements cimport BFLOAT16, DType, FLOAT16, FLOAT32, FLOAT64
 
 import numpy as np
 
@@ -198,25 +198,21 @@ cdef void gather_columns(
 
 cdef bint pack_task(
     BoxTable table, DType dtype, const char *w, const char *w_end, const real_t *b, Py_ssize_t block, real_t *weights,
-    real_t *bias, uint32_t *magnitudes,
+    real_t *bias, uint32_t *magnitudes, real_t *wide,
 ) noexcept nogil:
     """One block of one group, whose first weight `w` is. Returns whether all weights are finite.
 
     `magnitudes`, which tile registers want, become the least other than 0 and the greatest, as the bits of floats.
+    `wide` has room for the block's weights, if these are halves.
     """
     cdef Py_ssize_t c, width = table.block_width(block) * table.kernel, channel_step = table.out_channels * table.kernel
     cdef Py_ssize_t item = sizeof(real_t)
     cdef const real_t *source = <const real_t *> w
     cdef const real_t *end = <const real_t *> w_end
-    cdef real_t *wide = NULL
     cdef uint32_t least, most
-    cdef bint finite
     w += block * table.block * table.kernel * (item if dtype == FLOAT32 or dtype == FLOAT64 else sizeof(uint16_t))
     source = <const real_t *> w
     if real_t is float and dtype != FLOAT32:  # halves
-        wide = <real_t *> malloc((table.in_channels * width + MAX_LANES) * sizeof(real_t))
-        if wide == NULL:
-            return False
         for c in range(table.in_channels):
             table.level.halves.widen(
                 dtype == BFLOAT16, <const uint16_t *> w + c * channel_step, width, wide + c * width
@@ -229,22 +225,20 @@ cdef bint pack_task(
             table.level.tiles.magnitudes(source + c * channel_step, width, &least, &most)
             magnitudes[0] = min(magnitudes[0], least)
             magnitudes[1] = max(magnitudes[1], most)
-    finite = pack_block(table, source, channel_step, end, b, block, weights, bias)
-    free(wide)
-    return finite
+    return pack_block(table, source, channel_step, end, b, block, weights, bias)
 
 
 cdef bint pack_all(
     BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t[::1] b, real_t[::1] weights,
-    real_t[::1] bias, uint32_t[:, ::1] magnitudes, int n_threads,
+    real_t[::1] bias, uint32_t[:, ::1] magnitudes, real_t[:, ::1] wide,
 ) noexcept nogil:
     cdef Py_ssize_t task, g, infinite = 0
-    for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=n_threads):
+    for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=wide.shape[0]):
         g = task // table.blocks
         infinite += not pack_task(
             table, dtype, w + g * (w_bytes // table.group), w + w_bytes, &b[g * table.out_channels],
             task % table.blocks, &weights[0] + g * table.group_weights, &bias[g * table.group_biases],
-            &magnitudes[task, 0],
+            &magnitudes[task, 0], &wide[threadid(), 0],
         )
     return infinite == 0
 
@@ -301,13 +295,15 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     n_weights, n_bias = table.packed_elements
     weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.empty(n_bias, b.dtype)
     magnitudes = np.empty((max(1, table.group * table.blocks), 2), np.uint32)
+    widened = table.in_channels * table.block * table.kernel if kind == FLOAT16 or kind == BFLOAT16 else 0
+    wide = np.empty((n_threads, widened + MAX_LANES), b.dtype)
     if table.double:
         finite = pack_all[double](
-            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, n_threads
+            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, wide
         )
     else:
         finite = pack_all[float](
-            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, n_threads
+            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, wide
         )
     limits = (0, 0)
     if table.pieces:
