@@ -66,8 +66,9 @@ class Boxes(NamedTuple):
         return lay_out(cells, *limits, wanted)
 
     def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
-        """The same, in at least `wanted` boxes, as far as there are cells."""
-        if self.layout.boxes >= wanted:
+        """The same, in a multiple of `wanted` boxes or at least so many, as far as there are cells."""
+        wanted *= -(-self.layout.boxes // wanted)
+        if self.layout.boxes == wanted:
             return self
         layout = self.laid_out(cells, self.path, self.limits, wanted)
         return self._replace(layout=layout) if layout else self

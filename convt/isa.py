@@ -3,8 +3,6 @@
 import os
 from functools import cache
 
-from convt._box_table import levels
-
 
 @cache
 def available() -> tuple[str, ...]:
@@ -12,6 +10,8 @@ def available() -> tuple[str, ...]:
 
     The first call asks Linux to let the process use AMX, which an import alone should not do.
     """
+    from convt._box_table import levels  # here, because `import convt` alone should not load it
+
     return ("generic", *levels())
 
 
