@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, ORIGIN, OUTPUT, PITCH, REACH, STRIDE, TILE_CHANNELS,
-    TILE_POSITIONS, BoxTable, ClassList, real_t, transpose,
+    BoxTable, ClassList, real_t, transpose,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64, read, write
 
@@ -124,6 +124,13 @@ cdef void pack_along_channels(
                             target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
 
 
+cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
+    """Bits of precision of x if tile registers can be filled from where it lies; 0 if it must be copied as floats."""
+    if step != <Py_ssize_t> (sizeof(float) if operands.plain else sizeof(uint16_t)):
+        return 0
+    return 24 if operands.plain else 8 if operands.dtype == BFLOAT16 else 11
+
+
 cdef bint pack_pieces(
     BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
     float *target, Py_ssize_t target_row,
@@ -134,8 +141,8 @@ cdef bint pack_pieces(
     """
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t c, row, p, i, count, channels
-    cdef bint direct = step == (sizeof(float) if operands.plain else sizeof(uint16_t)), refused = False
-    cdef int precision = 24 if operands.plain or not direct else 8 if operands.dtype == BFLOAT16 else 11  # bits
+    cdef int precision = precision_in_place(operands, step)
+    cdef bint direct = precision != 0, refused = False
     cdef float wide[TILE_CHANNELS * MAX_LANES]
     cdef const void *lines[TILE_CHANNELS]
     cdef const char *source
@@ -154,7 +161,7 @@ cdef bint pack_pieces(
                         read(operands.dtype, source + i * channel_step, step, count, wide + i * MAX_LANES)
                         lines[i] = wide + i * MAX_LANES
                 refused |= table.level.tiles.split_channels(
-                    table.pieces, precision, lines, count,
+                    table.pieces, precision or 24, lines, count,
                     target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
                     operands.least, operands.most,
                 )
@@ -192,8 +199,8 @@ cdef bint pack_pairs(
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t pair, piece, row, i, c, count, chunk, n = columns.end - columns.begin
     cdef Py_ssize_t piece_step = 16 * table.x_step
-    cdef bint direct = step == (sizeof(float) if operands.plain else sizeof(uint16_t)), refused = False
-    cdef int precision = 24 if operands.plain or not direct else 8 if operands.dtype == BFLOAT16 else 11  # bits
+    cdef int precision = precision_in_place(operands, step)
+    cdef bint direct = precision != 0, refused = False
     cdef float wide[2][INTERLEAVED]
     cdef const void *lines[2]
     cdef const char *source
@@ -220,7 +227,7 @@ cdef bint pack_pairs(
                         read(operands.dtype, source, step, count, wide[c])
                         lines[c] = wide[c]
                 refused |= table.level.tiles.split_positions(
-                    table.pieces, precision, lines[0], lines[1], count, begin + columns.begin + i, piece_step,
+                    table.pieces, precision or 24, lines[0], lines[1], count, begin + columns.begin + i, piece_step,
                     operands.least, operands.most,
                 )
     return refused
@@ -359,8 +366,8 @@ cdef void multiply_along_channels(
                 base = run_begin(table, box, run)
                 for t in range(tiles):
                     if table.pieces:
-                        p = t * TILE_POSITIONS
-                        p_end = min(length, p + TILE_POSITIONS)
+                        p = t * table.max_positions
+                        p_end = min(length, p + table.max_positions)
                     else:
                         p = t * length // tiles
                         p_end = (t + 1) * length // tiles

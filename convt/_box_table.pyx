@@ -217,8 +217,8 @@ cdef class BoxTable:
         return runs * length + (0 if self.along_channels else SLACK * self.lanes)
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
-        """Positions beyond a box's that tile registers read and write."""
-        return TILE_POSITIONS - 1 if self.pieces else 0
+        """Positions beyond a box's that tile registers read and write; along positions the slack covers them."""
+        return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
 
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""

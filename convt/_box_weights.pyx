@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from convt._box_table cimport (
     BoxTable, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
 )
-from convt._elements cimport BFLOAT16, DType, FLOAT16, FLOAT32, FLOAT64
+from convt._elements cimport BFLOAT16, DType, FLOAT16
 
 import numpy as np
 
@@ -134,12 +134,12 @@ cdef bint pack_block(
         while done < n:
             tile = table.tile_width(n - done)
             for t in range(n_taps):
-                for j in range(tile):
-                    column = min(done + j, n - 1)
-                    place = column // width if table.along_channels else column % n_places
-                    m = column % width if table.along_channels else column // n_places
-                    offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                 if not packed:
+                    for j in range(tile):
+                        column = min(done + j, n - 1)
+                        place = column // width if table.along_channels else column % n_places
+                        m = column % width if table.along_channels else column // n_places
+                        offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(table, w, channel_step, offset, min(tile, n - done), tile, target)
                 target += table.depth * tile
                 if table.pieces:
@@ -206,13 +206,13 @@ cdef bint pack_task(
     `wide` has room for the block's weights, if these are halves.
     """
     cdef Py_ssize_t c, width = table.block_width(block) * table.kernel, channel_step = table.out_channels * table.kernel
-    cdef Py_ssize_t item = sizeof(real_t)
-    cdef const real_t *source = <const real_t *> w
+    cdef bint halves = dtype == FLOAT16 or dtype == BFLOAT16
+    cdef const real_t *source
     cdef const real_t *end = <const real_t *> w_end
     cdef uint32_t least, most
-    w += block * table.block * table.kernel * (item if dtype == FLOAT32 or dtype == FLOAT64 else sizeof(uint16_t))
+    w += block * table.block * table.kernel * (sizeof(uint16_t) if halves else sizeof(real_t))
     source = <const real_t *> w
-    if real_t is float and dtype != FLOAT32:  # halves
+    if real_t is float and halves:
         for c in range(table.in_channels):
             table.level.halves.widen(
                 dtype == BFLOAT16, <const uint16_t *> w + c * channel_step, width, wide + c * width

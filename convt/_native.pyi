@@ -1,5 +1,7 @@
 import numpy as np
 
+def strips(columns: int) -> int: ...
+def workspace(itemsize: int) -> int: ...
 def run(
     x: np.ndarray,
     w: np.ndarray,

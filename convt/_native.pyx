@@ -20,6 +20,16 @@ cdef enum:
     STRIP = 2048  # columns whose sums stay in the first-level cache
 
 
+def strips(columns):
+    """Pieces that so many columns of a group are dealt out in."""
+    return -(-columns // STRIP)
+
+
+def workspace(Py_ssize_t itemsize):
+    """Scratch bytes per thread."""
+    return IMAGES * STRIP * itemsize
+
+
 cdef void store(
     const real_t *sums, int64_t begin, int64_t n, const real_t *bias, const int64_t *output_of, int64_t kernel,
     int64_t outputs, real_t *y,

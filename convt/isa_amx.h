@@ -25,7 +25,7 @@
 #pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,fma")
 #endif
 
-enum { CONVT_AMX_ROWS = 16, CONVT_AMX_TILE = 256 /* floats of memory */ };
+enum { CONVT_AMX_TILE = 256 /* floats of memory */ };
 
 /* Not a local: gcc 12 does not see that the instruction reads more than its first 8 bytes. */
 static const struct {

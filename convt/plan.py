@@ -220,6 +220,9 @@ class NativePlan(Plan):
     def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
+        kernel = math.prod(a.kernel for a in geometry.axes)
+        self.tasks = geometry.group * _native.strips(geometry.out_channels // geometry.group * kernel)
+        self.threads = min(threads, self.tasks)
         places = [np.arange(a.kernel) * a.dilation - a.pad for a in geometry.axes]
         output_of = np.zeros(1, np.int64)  # of each kernel position, flat
         for axis, place in zip(geometry.axes, places, strict=True):
@@ -229,11 +232,11 @@ class NativePlan(Plan):
 
     @property
     def tiles(self) -> dict[str, object]:
-        return {}
+        return {"tasks": self.tasks}
 
     @property
     def workspace(self) -> int:
-        return 3 * 2048 * 8  # sums
+        return _native.workspace(ITEMSIZE[self.dtype])
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry
