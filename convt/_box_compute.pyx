@@ -598,9 +598,9 @@ cdef void store_channels(
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef int64_t o, j, e
     cdef const real_t *rows[MAX_LINE]
-    if end - begin < line:
+    if end - begin < line and not halves:
         line = lanes
-    if halves and line >= 2 * lanes:
+    if halves:
         piece = 2 * lanes
     o = begin
     while o < end:
@@ -625,10 +625,10 @@ cdef void store_channels(
                     transpose(
                         table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), operands.stream
                     )
-                elif real_t is float and halves and count == piece and m + lanes <= channels:
+                elif real_t is float and halves:
                     table.level.halves.transpose_narrow(
-                        operands.dtype == BFLOAT16, piece > lanes, rows + part, m, <uint16_t *> target,
-                        channel_step // sizeof(uint16_t),
+                        operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
+                        <uint16_t *> target, channel_step // sizeof(uint16_t),
                     )
                 else:
                     for j from 0 <= j < count by lanes:

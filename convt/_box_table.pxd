@@ -54,7 +54,7 @@ cdef extern from "levels.h" nogil:
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
         void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
-            bint, bint, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
+            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
         ) noexcept nogil
     ctypedef struct tiles_t "convt_tiles":
         void (*configure)() noexcept nogil

@@ -37,8 +37,8 @@ typedef struct {
     void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
     void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
-    void (*transpose_narrow)(int bfloat16, int twice, const float *const *rows, ptrdiff_t offset, uint16_t *out,
-                             ptrdiff_t out_step);
+    void (*transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows, ptrdiff_t offset,
+                             uint16_t *out, ptrdiff_t out_step);
 } convt_halves;
 
 /* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */

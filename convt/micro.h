@@ -200,14 +200,10 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef VECTORS
 }
 
-/* LANES rows of LANES elements, transposed in registers. Interleaving the halves of the list log2(LANES) times does it.
- */
-INLINE void NAME(transpose_block)(const REAL *const *rows, ptrdiff_t offset, VECTOR *block)
+/* LANES vectors, transposed. Interleaving the halves of the list log2(LANES) times does it. */
+INLINE void NAME(transpose_registers)(VECTOR *block)
 {
     VECTOR next[LANES];
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        block[i] = LOAD(rows[i] + offset);
 #pragma GCC unroll 4
     for (int stage = 1; stage < LANES; stage *= 2) {
 #pragma GCC unroll 8
@@ -219,6 +215,15 @@ INLINE void NAME(transpose_block)(const REAL *const *rows, ptrdiff_t offset, VEC
         for (int i = 0; i < LANES; i++)
             block[i] = next[i];
     }
+}
+
+/* LANES rows of LANES elements, transposed in registers. */
+INLINE void NAME(transpose_block)(const REAL *const *rows, ptrdiff_t offset, VECTOR *block)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        block[i] = LOAD(rows[i] + offset);
+    NAME(transpose_registers)(block);
 }
 
 /* The same into memory: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches, where out is aligned. */

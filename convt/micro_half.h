@@ -18,14 +18,28 @@ static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
     return (NAME(vector))(__builtin_convertvector(bits, NAME(words)) << 16);
 }
 
+/* Rounded to bfloat16: the upper half of every word. It keeps NaN, because sums of halves have none whose payload
+   reaches the lower half: the processor passes on operands, made quiet, or makes its own. */
+static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
+{
+    const NAME(words) bits = (NAME(words))value;
+    return bits + (0x7fffu + (bits >> 16 & 1u));
+}
+
 static inline NAME(halves) NAME(narrow_vector)(int bfloat16, NAME(vector) value)
 {
     if (!bfloat16)
         return NARROW_FLOAT16(value);
-    const NAME(words) bits = (NAME(words))value;
-    const NAME(words) rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    const NAME(words) is_nan = (NAME(words))((bits & 0x7fffffffu) > 255u << 23);
-    return __builtin_convertvector((is_nan & (bits >> 16 | 0x40u)) | (~is_nan & rounded), NAME(halves));
+    return __builtin_convertvector(NAME(round_bfloat16)(value) >> 16, NAME(halves));
+}
+
+/* Two halves in a word, the first one first in memory (little-endian, as every level's processor is). */
+static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, NAME(vector) second)
+{
+    if (bfloat16)
+        return NAME(round_bfloat16)(first) >> 16 | (NAME(round_bfloat16)(second) & 0xffff0000u);
+    return __builtin_convertvector(NARROW_FLOAT16(first), NAME(words)) |
+           __builtin_convertvector(NARROW_FLOAT16(second), NAME(words)) << 16;
 }
 
 /* n consecutive elements. */
@@ -58,34 +72,37 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
     }
     ptrdiff_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        const NAME(halves) even = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i));
-        const NAME(halves) odd = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(rows[1] + i));
-        const NAME(words) pairs = __builtin_convertvector(even, NAME(words)) | __builtin_convertvector(odd, NAME(words))
-                                                                                   << 16;
-        memcpy(out + 2 * i, &pairs, sizeof pairs); /* little-endian, as every level's processor is */
+        const NAME(words) pairs = NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i),
+                                                     *(const NAME(unaligned) *)(rows[1] + i));
+        memcpy(out + 2 * i, &pairs, sizeof pairs);
     }
     for (; i < n; i++)
         for (int e = 0; e < 2; e++)
             NAME(narrow)(bfloat16, rows[e] + i, 1, out + 2 * i + e);
 }
 
-/* `transpose` of micro.h into rows of halves; `twice`: of 2 * LANES rows, whole cache lines with 16 lanes. Streaming
-   them measured no faster. */
-static void NAME(transpose_narrow)(int bfloat16, int twice, const float *const *rows, ptrdiff_t offset, uint16_t *out,
-                                   ptrdiff_t out_step)
+/* Up to 2 * LANES rows of `columns` (up to LANES) elements, transposed into rows of halves: two rows become words, and
+   these are transposed, half as many. */
+static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows,
+                                   ptrdiff_t offset, uint16_t *out, ptrdiff_t out_step)
 {
     NAME(vector) block[LANES];
-    NAME(halves) low[LANES];
-    NAME(transpose_block)(rows, offset, block);
+    if (n == 2 * LANES && columns == LANES) {
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        low[i] = NAME(narrow_vector)(bfloat16, block[i]);
-    if (twice)
-        NAME(transpose_block)(rows + LANES, offset, block);
+        for (int i = 0; i < LANES; i++)
+            block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset),
+                                                        *(const NAME(unaligned) *)(rows[2 * i + 1] + offset));
+        NAME(transpose_registers)(block);
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) {
-        *(NAME(unaligned_halves) *)(out + i * out_step) = low[i];
-        if (twice)
-            *(NAME(unaligned_halves) *)(out + i * out_step + LANES) = NAME(narrow_vector)(bfloat16, block[i]);
+        for (int i = 0; i < LANES; i++)
+            *(NAME(unaligned) *)(out + i * out_step) = block[i];
+        return;
     }
+    for (int i = 0; i < LANES; i++)
+        block[i] =
+            (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i < n ? 2 * i : 0] + offset),
+                                             *(const NAME(unaligned) *)(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset));
+    NAME(transpose_registers)(block);
+    for (ptrdiff_t i = 0; i < columns; i++)
+        memcpy(out + i * out_step, &block[i], n * sizeof(uint16_t));
 }
