@@ -20,6 +20,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, ORIGIN, OUTPUT, PITCH, REACH, STRIDE, TILE_CHANNELS,
+    TILE_FLOATS, TILE_POSITIONS,
     BoxTable, ClassList, real_t, transpose,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64, read, write
@@ -36,6 +37,7 @@ cdef enum:
     MAX_LINE = 32  # elements of a cache line
     INTERLEAVED = 512  # floats that wait to be narrowed
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 
 cdef struct Operands:
@@ -187,49 +189,63 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
-cdef bint pack_pairs(
-    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, const Inside *rows,
-    const Inside *columns, Py_ssize_t height, Py_ssize_t width, float *target,
+cdef inline bint split_pair(
+    BoxTable table, const Operands *operands, int precision, const void **lines, Py_ssize_t before, Py_ssize_t n,
+    Py_ssize_t after, float *target, Py_ssize_t place,
 ) noexcept nogil:
-    """Rows of every channel with zeros around them, lanes along positions, in pieces:
-    target[32 channels][piece][pair of channels][place]. `x` is the first place inside.
+    return table.level.tiles.split_positions(
+        table.pieces, precision, lines[0], lines[1], before, n, after, target, place, table.x_step,
+        operands.least, operands.most,
+    )
+
+
+cdef bint pack_pairs(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Inside rows, Inside columns,
+    Py_ssize_t height, Py_ssize_t width, float *target, Py_ssize_t place,
+) noexcept nogil:
+    """Rows of every channel with zeros around them, lanes along positions, in pieces, from place number `place` of
+    target[16 places][32 channels][piece][pair of channels][16] on. `x` is the first place inside.
 
     Returns whether an element cannot be multiplied in pieces.
     """
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t pair, piece, row, i, c, count, chunk, n = columns.end - columns.begin
-    cdef Py_ssize_t piece_step = 16 * table.x_step
+    cdef Py_ssize_t pair, row, i, c, n = columns.end - columns.begin, count, channels
     cdef int precision = precision_in_place(operands, step)
-    cdef bint direct = precision != 0, refused = False
+    cdef bint refused = False
     cdef float wide[2][INTERLEAVED]
+    cdef float *begin
     cdef const void *lines[2]
     cdef const char *source
-    cdef float *begin
-    chunk = n if direct else INTERLEAVED
+    if precision and n == width and row_step == n * step:
+        # Rows that follow each other are one long row.
+        columns.begin, columns.end = rows.begin * width, rows.end * width
+        n = columns.end - columns.begin
+        width *= height
+        rows.begin, rows.end, height = 0, 1, 1
     for pair in range(table.depth // table.pieces):
+        begin = target + pair // 16 * table.pieces * TILE_FLOATS + pair % 16 * MAX_LANES
+        channels = min(2, table.in_channels - 2 * pair)
         for row in range(height):
-            begin = target + (pair // 16 * 16 * table.pieces + pair % 16) * table.x_step + row * width
+            source = x + 2 * pair * channel_step + (row - rows.begin) * row_step
+            for c in range(2):
+                lines[c] = source + c * channel_step if c < channels else NULL  # 0
             if row < rows.begin or row >= rows.end:
-                for piece in range(table.pieces):
-                    memset(begin + piece * piece_step, 0, width * sizeof(float))
-                continue
-            for piece in range(table.pieces):
-                memset(begin + piece * piece_step, 0, columns.begin * sizeof(float))
-                memset(begin + piece * piece_step + columns.end, 0, (width - columns.end) * sizeof(float))
-            for i from 0 <= i < n by max(chunk, 1):
-                count = min(chunk, n - i)
-                for c in range(2):
-                    source = x + (2 * pair + c) * channel_step + (row - rows.begin) * row_step + i * step
-                    lines[c] = source
-                    if 2 * pair + c >= table.in_channels:
-                        lines[c] = NULL  # 0
-                    elif not direct:
-                        read(operands.dtype, source, step, count, wide[c])
-                        lines[c] = wide[c]
-                refused |= table.level.tiles.split_positions(
-                    table.pieces, precision or 24, lines[0], lines[1], count, begin + columns.begin + i, piece_step,
-                    operands.least, operands.most,
+                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
+            elif precision:
+                refused |= split_pair(
+                    table, operands, precision, lines, columns.begin, n, width - columns.end, begin,
+                    place + row * width,
                 )
+            else:
+                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
+                for i from 0 <= i < n by INTERLEAVED:
+                    count = min(INTERLEAVED, n - i)
+                    for c in range(channels):
+                        read(operands.dtype, source + c * channel_step + i * step, step, count, wide[c])
+                        lines[c] = wide[c]
+                    refused |= split_pair(
+                        table, operands, 24, lines, 0, count, 0, begin, place + row * width + columns.begin + i
+                    )
     return refused
 
 
@@ -286,9 +302,7 @@ cdef bint pack_input(
                     width * table.x_step, square,
                 )
         elif real_t is float and table.pieces:
-            refused |= pack_pairs(
-                table, operands, x, row_step, &rows, &columns, height, width, target + block * size
-            )
+            refused |= pack_pairs(table, operands, x, row_step, rows, columns, height, width, target, block * size)
         else:
             for c in range(table.in_channels):
                 begin = target + c * table.x_step + block * size
@@ -301,6 +315,10 @@ cdef bint pack_input(
     place = blocks * size
     if table.along_channels:
         memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
+    elif real_t is float and table.pieces:
+        rows.begin = rows.end = 0
+        size = (table.input_elements + MAX_LANES - 1) // MAX_LANES * MAX_LANES
+        pack_pairs(table, operands, x, row_step, rows, columns, 1, size - place, target, place)
     else:
         for c in range(table.depth):
             memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
@@ -460,11 +478,13 @@ cdef void multiply_along_positions(
 
     A chunk of positions of every input channel is read from memory once and then, from the caches, for every tile.
     """
-    cdef Py_ssize_t i, n, n_taps, done, tile, chunk, column
+    cdef Py_ssize_t i, n, n_taps, done, tile, chunk, column, step = CHUNK * table.lanes
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
-    for chunk from 0 <= chunk < length by CHUNK * table.lanes:
+    if table.pieces:
+        step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
+    for chunk from 0 <= chunk < length by step:
         column = 0
         for i in range(classes.n):
             n_taps = classes.taps(i)
@@ -477,17 +497,18 @@ cdef void multiply_along_positions(
                 added = bias + table.bias_offset[block, i] + done
                 if real_t is float and table.pieces:
                     table.level.tiles.positions(
-                        table.pieces, tile // table.lanes, min(CHUNK * table.lanes, length - chunk), n_taps, offsets,
-                        table.depth, input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
+                        table.pieces, tile // table.lanes, min(step, length - chunk), n_taps, table.depth,
+                        input + chunk // MAX_LANES * table.x_step, table.x_step, w, added,
+                        out + column * out_step + chunk, out_step,
                     )
                 elif real_t is float:
                     table.level.f32.positions(
-                        tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
+                        tile, min(step, length - chunk), n_taps, offsets, table.in_channels,
                         input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
                     )
                 else:
                     table.level.f64.positions(
-                        tile, min(CHUNK * table.lanes, length - chunk), n_taps, offsets, table.in_channels,
+                        tile, min(step, length - chunk), n_taps, offsets, table.in_channels,
                         input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
                     )
                 w += n_taps * table.depth * tile
@@ -517,7 +538,7 @@ cdef void add_columns_along_positions(
                     base = run_begin(table, box, run)
                     for t in range(n_taps):
                         terms[t] = (
-                            products + (m * table.kernel + kernel_index[t]) * table.x_step
+                            products + (m * table.kernel + kernel_index[t]) * table.line
                             + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
                         )
                     if real_t is float:
@@ -557,7 +578,7 @@ cdef void multiply(
         )
     elif table.columns_first:
         multiply_along_positions(
-            table, table.products, block, input, table.input_elements, weights, bias, products, table.x_step
+            table, table.products, block, input, table.input_elements, weights, bias, products, table.line
         )
         add_columns_along_positions(
             table, box, block, products,

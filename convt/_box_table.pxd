@@ -64,14 +64,15 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
-            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, float *, Py_ssize_t
+            int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
+            float *, Py_ssize_t
         ) noexcept nogil
         bint (*split_channels)(
             int, int, const void **, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         bint (*split_positions)(
-            int, int, const void *, const void *, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+            int, int, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t,
+            uint32_t, uint32_t
         ) noexcept nogil
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
         void (*split_right)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
@@ -119,7 +120,7 @@ cdef class BoxTable:
     cdef int64_t[::1] steps
     cdef Py_ssize_t n_axes, run_axis, boxes, input_elements
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
-    cdef Py_ssize_t lanes, max_positions, x_step, depth, places, inner_places
+    cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
     cdef bint along_channels, double, columns_first
     cdef int64_t[::1] class_of_place, index_of_place
@@ -133,6 +134,7 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t positions(self) noexcept nogil
+    cdef Py_ssize_t slack(self) noexcept nogil
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t input_size(self) noexcept nogil
     cdef Py_ssize_t sums_size(self) noexcept nogil

@@ -103,6 +103,8 @@ cdef class BoxTable:
         self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
         self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
         self.along_channels = along_channels
+        self.columns_first = columns_first
+        self.pieces = pieces
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
@@ -115,7 +117,6 @@ cdef class BoxTable:
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
         self.blocks = (self.out_channels + block - 1) // block
-        self.pieces = pieces
         self.depth = self.in_channels
         if pieces:
             self.max_positions = TILE_POSITIONS
@@ -127,8 +128,8 @@ cdef class BoxTable:
             self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
-            self.x_step = ((self.input_elements - 1) // self.lanes + 1 + SLACK | 1) * self.lanes
-        self.columns_first = columns_first
+            self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
+            self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
         classes = layout.classes
         origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
         scale = self.x_step if along_channels else 1
@@ -214,7 +215,14 @@ cdef class BoxTable:
                 runs *= self.axes[a, BOX]
             else:
                 length += (self.axes[a, BOX] - 1) * self.steps[a]
-        return runs * length + (0 if self.along_channels else SLACK * self.lanes)
+        length *= runs
+        if self.along_channels:
+            return length
+        return ((length - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
+
+    cdef Py_ssize_t slack(self) noexcept nogil:
+        """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
+        return SLACK if not self.pieces or self.columns_first else 0
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tile registers read and write; along positions the slack covers them."""
@@ -223,7 +231,7 @@ cdef class BoxTable:
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""
         if not self.along_channels:
-            return self.depth * self.x_step  # places of a channel, or of two in pieces
+            return self.line // self.lanes * self.x_step if self.pieces else self.depth * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t sums_size(self) noexcept nogil:
@@ -239,5 +247,5 @@ cdef class BoxTable:
         if not self.columns_first:
             return 0
         if not self.along_channels:
-            return n * self.x_step + SLACK * self.lanes
+            return n * self.line + SLACK * self.lanes
         return n * (self.input_elements + self.more_positions())

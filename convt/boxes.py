@@ -12,6 +12,7 @@ from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
 COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
+POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
 
 
 class Boxes(NamedTuple):
@@ -40,7 +41,7 @@ class Boxes(NamedTuple):
         elif path.columns_first:
             block = min(channels, max(1, 96 // kernel))
         else:
-            block = min(channels, max(1, 32 // cells.places))
+            block = min(channels, max(1, (64 if path.tiles else 32) // cells.places))
         # Columns of sums and elements of input per place; the last are padded to whole vectors or tiles.
         unit = lanes if path.along_channels or path.tiles else 1
         columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
@@ -49,12 +50,24 @@ class Boxes(NamedTuple):
             stored = padded(in_channels, 32) // 2 * pieces + (lanes if path.along_channels else 0)
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
-        slack = 0 if path.along_channels else 8 * lanes * stored
-        limit = COLUMNS_BYTES if path.columns_first and not path.along_channels else INPUT_BYTES
+        slack, limit = 0, INPUT_BYTES
+        if path.columns_first and not path.along_channels:
+            slack, limit = 8 * lanes * stored, COLUMNS_BYTES
+        elif path.tiles and not path.along_channels:
+            limit = POSITION_TILES_BYTES
+        elif not path.along_channels:
+            slack = 8 * lanes * stored
         limits = (most, stored * item, limit - slack * item, columns * item)
         layout = cls.laid_out(cells, path, limits, 1)
         if layout is None:
             return None
+        if (
+            path.tiles
+            and not path.along_channels
+            and not path.columns_first
+            and any(a < b for a, b in cells.spans)
+        ):
+            return None  # tiles of positions begin at every 16th
         cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
         return cls(path, block, pieces, layout, limits, cycles)
 

@@ -155,6 +155,9 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
                 LOAD_RIGHT(0);
                 MULTIPLY();
             }
+            for (ptrdiff_t line = 0; line < (pieces - 1) * soon_step; line++)
+                __builtin_prefetch(soon + 16 * line, 0, 2);
+            soon += 16 * (pieces - 1) * soon_step;
             l += left.channels;
             r += right.channels;
         }
@@ -167,9 +170,9 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
             LOAD_LEFT(0);
             LOAD_RIGHT(0);
             MULTIPLY();
-            for (ptrdiff_t line = 0; line < pieces * soon_step; line++)
+            for (ptrdiff_t line = 0; line < soon_step; line++)
                 __builtin_prefetch(soon + 16 * line, 0, 2);
-            soon += 16 * pieces * soon_step;
+            soon += 16 * soon_step;
             l += left.channels;
             r += right.channels;
         }
@@ -197,7 +200,8 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32], w
    [tap][32 channels][piece][vector] tiles, two bfloat16 to a float; `depth` is the floats of a place, and steps and
-   offsets are in floats. Sums of whole tiles are written: out has room for 31 positions more, and x too. */
+   offsets are in floats. Sums of whole
+   tiles are written: out has room for 31 positions more, and x too. */
 static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                                ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)
@@ -211,17 +215,18 @@ static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t
 #undef PRODUCT
 }
 
-/* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs: x is [32 channels][piece]
-   [pair of channels][place], w [tap][32 channels][piece][row] tiles. Nothing needs to be transposed. */
-static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *bias,
-                                float *out, ptrdiff_t out_step)
+/* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs and one tap or none: x is
+   [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w [32 channels][piece][row]
+   tiles. Nothing needs to be transposed. */
+static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth,
+                                const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
+                                ptrdiff_t out_step)
 {
     const ptrdiff_t tile = CONVT_AMX_TILE;
-    const convt_amx_operand left = {w, NULL, depth * 16 * rows, tile, 16, rows * tile, pieces * rows * tile};
+    const convt_amx_operand left = {w, NULL, 0, tile, 16, rows * tile, pieces * rows * tile};
     for (ptrdiff_t p = 0; p < positions; p += 32) {
         const int columns = positions - p > 16 ? 2 : 1;
-        const convt_amx_operand right = {x + p, tap_offset, 0, 16, x_step, 16 * x_step, 16 * pieces * x_step};
+        const convt_amx_operand right = {x + p / 16 * x_step, NULL, 0, x_step, 16, tile, pieces * tile};
 #define PRODUCT(p_, r, c) convt_amx_product(p_, r, c, 0, taps, depth, left, right, w, 0, bias, out + p, out_step);
         INSTANCES(PRODUCT)
 #undef PRODUCT
@@ -266,13 +271,12 @@ static inline __mmask16 convt_amx_outside(__m512 x, uint32_t least, uint32_t mos
                                         _mm512_set1_epi32((int)(most - least)));
 }
 
-/* Two channels of up to 16 places, one word of two bfloat16 per place and piece; NULL is a line of zeros. Returns
-   whether a magnitude lies outside [least, most]. */
+/* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
+   Returns whether a magnitude lies outside [least, most]. */
 static inline __attribute__((always_inline)) int convt_amx_pair(const int pieces, const int precision, const void *even,
-                                                                const void *odd, ptrdiff_t n, uint32_t least,
+                                                                const void *odd, __mmask16 some, uint32_t least,
                                                                 uint32_t most, __m512i *words)
 {
-    const __mmask16 some = (__mmask16)((1u << n) - 1);
     if (precision == 8) { /* as they are */
         const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
         const __m256i high = odd ? _mm256_maskz_loadu_epi16(some, odd) : _mm256_setzero_si256();
@@ -304,9 +308,10 @@ static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(con
     __m512i pairs[3][16], words[3];
     const float *rows[16];
     convt_avx512_f32_vector turned[16];
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
     int outside = 0;
     for (int pair = 0; pair < 16; pair++) {
-        outside |= convt_amx_pair(pieces, precision, lines[2 * pair], lines[2 * pair + 1], n, least, most, words);
+        outside |= convt_amx_pair(pieces, precision, lines[2 * pair], lines[2 * pair + 1], some, least, most, words);
         for (int p = 0; p < pieces; p++)
             pairs[p][pair] = words[p];
     }
@@ -326,19 +331,29 @@ static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(con
     return outside;
 }
 
-static inline __attribute__((always_inline)) int
-convt_amx_positions_of_lines(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t n,
-                             float *target, ptrdiff_t piece_step, uint32_t least, uint32_t most)
+/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
+static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
 {
-    const ptrdiff_t item = precision == 24 ? 4 : 2;
+    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
+    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
+}
+
+static inline __attribute__((always_inline)) int
+convt_amx_positions_of_lines(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t before,
+                             ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
+                             uint32_t least, uint32_t most)
+{
+    const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
     __m512i words[3];
     int outside = 0;
-    for (ptrdiff_t i = 0; i < n; i += 16) {
-        const ptrdiff_t count = n - i < 16 ? n - i : 16;
-        outside |= convt_amx_pair(pieces, precision, even ? (const char *)even + i * item : NULL,
-                                  odd ? (const char *)odd + i * item : NULL, count, least, most, words);
+    for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
+        const ptrdiff_t first = chunk - place - before; /* the line's element in lane 0 */
+        const __mmask16 some = convt_amx_lanes(-first, n - first),
+                        written = convt_amx_lanes(place - chunk, end - chunk);
+        outside |= convt_amx_pair(pieces, precision, even ? (const char *)even + first * item : NULL,
+                                  odd ? (const char *)odd + first * item : NULL, some, least, most, words);
         for (int p = 0; p < pieces; p++)
-            _mm512_mask_storeu_epi32(target + p * piece_step + i, (__mmask16)((1u << count) - 1), words[p]);
+            _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * CONVT_AMX_TILE, written, words[p]);
     }
     return outside;
 }
@@ -367,11 +382,13 @@ static int convt_amx_split_channels(int pieces, int precision, const void *const
     INSTANCES(convt_amx_channels_of_lines, lines, n, target, x_step, least, most);
 }
 
-/* n places of two channels into one line per piece, as `positions` reads them. Returns the same. */
-static int convt_amx_split_positions(int pieces, int precision, const void *even, const void *odd, ptrdiff_t n,
-                                     float *target, ptrdiff_t piece_step, uint32_t least, uint32_t most)
+/* n places of two channels, zeros before and after them, as `positions` reads them: from place number `place` of
+   `target` on, `step` from 16 places to the next. Returns the same. */
+static int convt_amx_split_positions(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before,
+                                     ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
+                                     uint32_t least, uint32_t most)
 {
-    INSTANCES(convt_amx_positions_of_lines, even, odd, n, target, piece_step, least, most);
+    INSTANCES(convt_amx_positions_of_lines, even, odd, before, n, after, target, place, step, least, most);
 }
 
 #undef INSTANCES

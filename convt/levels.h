@@ -48,13 +48,13 @@ typedef struct {
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                      ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                      ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
-    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                      ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
-                      ptrdiff_t out_step);
+    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
+                      ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     int (*split_channels)(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
                           ptrdiff_t x_step, uint32_t least, uint32_t most);
-    int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t n, float *target,
-                           ptrdiff_t piece_step, uint32_t least, uint32_t most);
+    int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,
+                           ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
+                           uint32_t most);
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
     void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step);
     void (*magnitudes)(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most);

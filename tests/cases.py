@@ -25,6 +25,9 @@ def configurations(draw, max_rank=3):
     largest = {1: 40, 2: 9, 3: 5, 4: 3}[rank]
     sizes = per_axis(0 if draw(st.integers(0, 9)) == 0 else 1, largest)
     kernel, strides, dilations = per_axis(1, 5 if rank < 3 else 3), per_axis(1, 4), per_axis(1, 4)
+    patches = draw(st.integers(0, 3)) == 0  # kernel equals stride: one tap an output, the same input for a cell
+    if patches:
+        kernel, dilations = strides, [1] * rank
     attributes = {"group": group, "strides": strides, "dilations": dilations}
     attributes["output_padding"] = [
         draw(st.integers(0, max(s, d) - 1)) for s, d in zip(strides, dilations, strict=True)
@@ -33,6 +36,8 @@ def configurations(draw, max_rank=3):
     mode = draw(st.sampled_from(["pads", "output_shape", "auto_pad", "both"]))
     if mode == "pads":
         attributes["pads"] = per_axis(0, 6) + per_axis(0, 6)
+        if patches:
+            attributes["pads"] = [pad // s * s for pad, s in zip(attributes["pads"], 2 * strides, strict=True)]
     if mode in ("auto_pad", "both"):
         attributes["auto_pad"] = draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
     if mode in ("output_shape", "both"):
