@@ -142,28 +142,24 @@ cdef bint pack_pieces(
     Returns whether an element cannot be multiplied in pieces.
     """
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t c, row, p, i, count, channels
+    cdef Py_ssize_t c, row, p, i, count, channels, line_step = channel_step
     cdef int precision = precision_in_place(operands, step)
-    cdef bint direct = precision != 0, refused = False
+    cdef bint refused = False
     cdef float wide[TILE_CHANNELS * MAX_LANES]
-    cdef const void *lines[TILE_CHANNELS]
     cdef const char *source
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
         channels = min(TILE_CHANNELS, table.in_channels - c)
-        for i in range(channels, TILE_CHANNELS):
-            lines[i] = NULL  # 0
         for row in range(rows):
             for p from 0 <= p < n by MAX_LANES:
                 count = min(MAX_LANES, n - p)
                 source = x + c * channel_step + row * row_step + p * step
-                for i in range(channels):
-                    if direct:
-                        lines[i] = source + i * channel_step
-                    else:
+                if not precision:
+                    for i in range(channels):
                         read(operands.dtype, source + i * channel_step, step, count, wide + i * MAX_LANES)
-                        lines[i] = wide + i * MAX_LANES
+                    source = <const char *> wide
+                    line_step = MAX_LANES * sizeof(float)
                 refused |= table.level.tiles.split_channels(
-                    table.pieces, precision or 24, lines, count,
+                    table.pieces, precision or 24, source, line_step, channels, count,
                     target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
                     operands.least, operands.most,
                 )

@@ -68,7 +68,7 @@ cdef extern from "levels.h" nogil:
             float *, Py_ssize_t
         ) noexcept nogil
         bint (*split_channels)(
-            int, int, const void **, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+            int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         bint (*split_positions)(
             int, int, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t,

@@ -262,34 +262,54 @@ static inline __m512 convt_amx_load(int precision, const void *line, __mmask16 s
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, line));
 }
 
-/* Lanes of x other than 0 whose magnitude lies outside [least, most], two floats by their bits; NaN does. */
-static inline __mmask16 convt_amx_outside(__m512 x, uint32_t least, uint32_t most)
+/* The least magnitude other than 0, less 1, and the greatest so far, lane by lane: bits of floats, or of bfloat16 where
+   `precision` is 8. NaN is the greatest. */
+typedef struct {
+    __m512i least, most;
+} convt_amx_range;
+
+static inline void convt_amx_extend(int precision, convt_amx_range *range, __m512i bits)
 {
-    const __m512i size = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-    return _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(size, size),
-                                        _mm512_sub_epi32(size, _mm512_set1_epi32((int)least)),
-                                        _mm512_set1_epi32((int)(most - least)));
+    if (precision == 8) {
+        const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff));
+        range->least = _mm512_min_epu16(range->least, _mm512_add_epi16(size, _mm512_set1_epi16(-1)));
+        range->most = _mm512_max_epu16(range->most, size);
+    } else {
+        const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        range->least = _mm512_min_epu32(range->least, _mm512_add_epi32(size, _mm512_set1_epi32(-1)));
+        range->most = _mm512_max_epu32(range->most, size);
+    }
+}
+
+/* Whether the range leaves [least, most], two floats by their bits. */
+static inline int convt_amx_leaves(int precision, const convt_amx_range *range, uint32_t least, uint32_t most)
+{
+    if (precision == 8) {
+        const short from = (short)((least + 0xffff) >> 16), to = (short)(most >> 16);
+        return (_mm512_cmplt_epu16_mask(range->least, _mm512_set1_epi16((short)(from - 1))) |
+                _mm512_cmpgt_epu16_mask(range->most, _mm512_set1_epi16(to))) != 0;
+    }
+    return (_mm512_cmplt_epu32_mask(range->least, _mm512_set1_epi32((int)(least - 1))) |
+            _mm512_cmpgt_epu32_mask(range->most, _mm512_set1_epi32((int)most))) != 0;
 }
 
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
-   Returns whether a magnitude lies outside [least, most]. */
-static inline __attribute__((always_inline)) int convt_amx_pair(const int pieces, const int precision, const void *even,
-                                                                const void *odd, __mmask16 some, uint32_t least,
-                                                                uint32_t most, __m512i *words)
+   Their magnitudes extend the range. */
+static inline __attribute__((always_inline)) void convt_amx_pair(const int pieces, const int precision,
+                                                                 const void *even, const void *odd, __mmask16 some,
+                                                                 convt_amx_range *range, __m512i *words)
 {
     if (precision == 8) { /* as they are */
         const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
         const __m256i high = odd ? _mm256_maskz_loadu_epi16(some, odd) : _mm256_setzero_si256();
         words[0] = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-        const __m512i size = _mm512_and_si512(words[0], _mm512_set1_epi16(0x7fff));
-        const uint16_t from = (uint16_t)((least + 0xffff) >> 16), to = (uint16_t)(most >> 16);
-        return _mm512_mask_cmpgt_epu16_mask(_mm512_test_epi16_mask(size, size),
-                                            _mm512_sub_epi16(size, _mm512_set1_epi16((short)from)),
-                                            _mm512_set1_epi16((short)(to - from))) != 0;
+        convt_amx_extend(precision, range, words[0]);
+        return;
     }
     __m512 a = even ? convt_amx_load(precision, even, some) : _mm512_setzero_ps();
     __m512 b = odd ? convt_amx_load(precision, odd, some) : _mm512_setzero_ps();
-    const __mmask16 outside = convt_amx_outside(a, least, most) | convt_amx_outside(b, least, most);
+    convt_amx_extend(precision, range, _mm512_castps_si512(a));
+    convt_amx_extend(precision, range, _mm512_castps_si512(b));
     for (int p = 0; p < pieces; p++) {
         /* What is left for the last piece is a bfloat16, unless fewer pieces are made than hold the element. */
         const int exact = p == pieces - 1 && 8 * pieces >= precision;
@@ -297,38 +317,30 @@ static inline __attribute__((always_inline)) int convt_amx_pair(const int pieces
         const __m512i high = exact ? _mm512_castps_si512(b) : convt_amx_piece(&b);
         words[p] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
     }
-    return outside != 0;
 }
 
-static inline __attribute__((always_inline)) int convt_amx_channels_of_lines(const int pieces, const int precision,
-                                                                             const void *const *lines, ptrdiff_t n,
-                                                                             float *target, ptrdiff_t x_step,
-                                                                             uint32_t least, uint32_t most)
+static inline __attribute__((always_inline)) int convt_amx_channels_of(const int pieces, const int precision,
+                                                                       const char *x, ptrdiff_t channel_step,
+                                                                       ptrdiff_t channels, ptrdiff_t n, float *target,
+                                                                       ptrdiff_t x_step, uint32_t least, uint32_t most)
 {
-    __m512i pairs[3][16], words[3];
-    const float *rows[16];
-    convt_avx512_f32_vector turned[16];
+    convt_avx512_f32_vector pairs[3][16];
+    __m512i words[3];
     const __mmask16 some = (__mmask16)((1u << n) - 1);
-    int outside = 0;
+    convt_amx_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (int pair = 0; pair < 16; pair++) {
-        outside |= convt_amx_pair(pieces, precision, lines[2 * pair], lines[2 * pair + 1], some, least, most, words);
+        const char *even = x + 2 * pair * channel_step;
+        convt_amx_pair(pieces, precision, 2 * pair < channels ? even : NULL,
+                       2 * pair + 1 < channels ? even + channel_step : NULL, some, &range, words);
         for (int p = 0; p < pieces; p++)
-            pairs[p][pair] = words[p];
+            pairs[p][pair] = (convt_avx512_f32_vector)words[p];
     }
     for (int p = 0; p < pieces; p++) {
-        for (int pair = 0; pair < 16; pair++)
-            rows[pair] = (const float *)&pairs[p][pair];
-        convt_avx512_f32_transpose_block(rows, 0, turned);
-        if (n == 16) {
-#pragma GCC unroll 16
-            for (int i = 0; i < 16; i++)
-                _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)turned[i]);
-        } else {
-            for (ptrdiff_t i = 0; i < n; i++)
-                _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)turned[i]);
-        }
+        convt_avx512_f32_transpose_registers(pairs[p]);
+        for (ptrdiff_t i = 0; i < n; i++)
+            _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)pairs[p][i]);
     }
-    return outside;
+    return convt_amx_leaves(precision, &range, least, most);
 }
 
 /* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
@@ -338,24 +350,25 @@ static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
     return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
 }
 
-static inline __attribute__((always_inline)) int
-convt_amx_positions_of_lines(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t before,
-                             ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                             uint32_t least, uint32_t most)
+static inline __attribute__((always_inline)) int convt_amx_positions_of(const int pieces, const int precision,
+                                                                        const void *even, const void *odd,
+                                                                        ptrdiff_t before, ptrdiff_t n, ptrdiff_t after,
+                                                                        float *target, ptrdiff_t place, ptrdiff_t step,
+                                                                        uint32_t least, uint32_t most)
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
+    convt_amx_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     __m512i words[3];
-    int outside = 0;
     for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
         const ptrdiff_t first = chunk - place - before; /* the line's element in lane 0 */
         const __mmask16 some = convt_amx_lanes(-first, n - first),
                         written = convt_amx_lanes(place - chunk, end - chunk);
-        outside |= convt_amx_pair(pieces, precision, even ? (const char *)even + first * item : NULL,
-                                  odd ? (const char *)odd + first * item : NULL, some, least, most, words);
+        convt_amx_pair(pieces, precision, even ? (const char *)even + first * item : NULL,
+                       odd ? (const char *)odd + first * item : NULL, some, &range, words);
         for (int p = 0; p < pieces; p++)
             _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * CONVT_AMX_TILE, written, words[p]);
     }
-    return outside;
+    return convt_amx_leaves(precision, &range, least, most);
 }
 
 /* The numbers of pieces that elements of a precision come in; of floats fewer than 3 where less is asked for. */
@@ -374,12 +387,14 @@ convt_amx_positions_of_lines(const int pieces, const int precision, const void *
     }                                                                                                                  \
     return 1
 
-/* n places (up to 16) of 32 channels, one line each, into n rows of [piece][32], as `channels` reads them. Returns
-   whether an element other than 0 has a magnitude outside [least, most]. */
-static int convt_amx_split_channels(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
-                                    ptrdiff_t x_step, uint32_t least, uint32_t most)
+/* n places (up to 16) of up to 32 channels, channel_step bytes apart, and zeros for the rest, into n rows of
+   [piece][32], as `channels` reads them. Returns whether an element other than 0 has a magnitude outside [least, most].
+ */
+static int convt_amx_split_channels(int pieces, int precision, const char *x, ptrdiff_t channel_step,
+                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
+                                    uint32_t most)
 {
-    INSTANCES(convt_amx_channels_of_lines, lines, n, target, x_step, least, most);
+    INSTANCES(convt_amx_channels_of, x, channel_step, channels, n, target, x_step, least, most);
 }
 
 /* n places of two channels, zeros before and after them, as `positions` reads them: from place number `place` of
@@ -388,7 +403,7 @@ static int convt_amx_split_positions(int pieces, int precision, const void *even
                                      ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
                                      uint32_t least, uint32_t most)
 {
-    INSTANCES(convt_amx_positions_of_lines, even, odd, before, n, after, target, place, step, least, most);
+    INSTANCES(convt_amx_positions_of, even, odd, before, n, after, target, place, step, least, most);
 }
 
 #undef INSTANCES

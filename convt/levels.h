@@ -50,8 +50,8 @@ typedef struct {
                      ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
-    int (*split_channels)(int pieces, int precision, const void *const *lines, ptrdiff_t n, float *target,
-                          ptrdiff_t x_step, uint32_t least, uint32_t most);
+    int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
+                          ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,
                            ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
                            uint32_t most);
