@@ -19,8 +19,8 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, ORIGIN, OUTPUT, PITCH, REACH, STRIDE, TILE_CHANNELS,
-    TILE_FLOATS, TILE_POSITIONS,
+    BOX, CACHE_LINE, CELLS, CHUNK, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, OUTPUT, PITCH, REACH,
+    STRIDE, TILE_CHANNELS, TILE_FLOATS, TILE_POSITIONS,
     BoxTable, ClassList, real_t, transpose,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64, read, write
@@ -36,7 +36,6 @@ cdef enum:
     LONG_ROW = 1 << 12
     MAX_LINE = 32  # elements of a cache line
     INTERLEAVED = 512  # floats that wait to be narrowed
-    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 
@@ -44,6 +43,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
+    bint one_pass  # sums are written as outputs at once, where the table allows it
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     char *y
@@ -781,6 +781,72 @@ cdef void store(
                 store_positions(table, operands, width, columns_of_place, step_of_place, begin, end, y)
 
 
+cdef void multiply_and_store(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
+    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare,
+) noexcept nogil:
+    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between.
+
+    Outputs beyond the last row go to `spare`.
+    """
+    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places
+    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, a, i, n, done, tile, chunk, count, place
+    cdef int64_t o
+    cdef int64_t idx[MAX_AXES]
+    cdef char *y
+    cdef char *row_of_outer[MAX_OUTER]
+    cdef real_t *targets[MAX_ROWS]
+    cdef const real_t *w
+    cdef const real_t *x
+    for a in range(last):
+        rows *= box.size[a]
+    n = table.columns(table.classes, block, 0)
+    for row in range(rows):
+        rest = row
+        place = 0
+        for a in range(last - 1, -1, -1):
+            idx[a] = rest % box.size[a]
+            rest //= box.size[a]
+            place += idx[a] * table.steps[a]
+        for outer in range(table.places // inner):
+            y = operands.y + channel * operands.y_strides[1] + box.begin[last] * inner * sizeof(real_t)
+            place_rest = outer
+            for a in range(last - 1, -1, -1):
+                o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place_rest % table.axes[a, STRIDE]
+                place_rest //= table.axes[a, STRIDE]
+                if y != NULL and o < table.axes[a, OUTPUT]:
+                    y += o * operands.y_strides[a + 1 if a else 0]
+                else:
+                    y = NULL
+            row_of_outer[outer] = y
+        for chunk from 0 <= chunk < box.size[last] by CHUNK * table.lanes:
+            count = min(CHUNK * table.lanes, box.size[last] - chunk)
+            x = input + place + chunk
+            w = weights + table.weight_offset[block, 0]
+            done = 0
+            while done < n:
+                tile = table.tile_width(n - done)
+                for i in range(tile // inner):
+                    outer = (done // inner + i) % (table.places // inner)
+                    y = row_of_outer[outer]
+                    targets[i] = spare
+                    if y != NULL:
+                        y += (done + i * inner) // table.places * operands.y_strides[1]
+                        targets[i] = <real_t *> y + chunk * inner
+                if real_t is float:
+                    table.level.f32.positions_out(
+                        tile, count, table.classes.taps(0), &table.classes.tap_offset[0], table.in_channels, x,
+                        table.x_step, w, bias + table.bias_offset[block, 0] + done, inner, targets, operands.stream,
+                    )
+                else:
+                    table.level.f64.positions_out(
+                        tile, count, table.classes.taps(0), &table.classes.tap_offset[0], table.in_channels, x,
+                        table.x_step, w, bias + table.bias_offset[block, 0] + done, inner, targets, operands.stream,
+                    )
+                w += table.classes.taps(0) * table.depth * tile
+                done += tile
+
+
 cdef inline const real_t *class_sums(
     BoxTable table, Py_ssize_t block, Py_ssize_t tap_class, const real_t *sums, Py_ssize_t positions
 ) noexcept nogil:
@@ -827,6 +893,12 @@ cdef bint run_task(
     if table.pieces:
         table.level.tiles.configure()
     for block in range(part * table.blocks // splits, (part + 1) * table.blocks // splits):
+        if operands.one_pass:
+            multiply_and_store(
+                table, operands, &box, group * table.out_channels + block * table.block, block, input,
+                weights + group * table.group_weights, bias + group * table.group_biases, sums,
+            )
+            continue
         multiply(
             table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
             products, sums, columns_of_place,
@@ -909,6 +981,7 @@ def run(
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
+    operands.one_pass = table.one_pass and operands.plain and y.strides[y.ndim - 1] == y.itemsize
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)

@@ -17,6 +17,10 @@ cdef extern from "levels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
+        void (*positions_out)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, int, float **, bint
+        ) noexcept nogil
         void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
@@ -39,6 +43,10 @@ cdef extern from "levels.h" nogil:
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions_out)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, int, double **, bint
         ) noexcept nogil
         void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
@@ -93,6 +101,8 @@ cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
+    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
     TILE_POSITIONS = 32  # that tile registers multiply at once
@@ -122,7 +132,7 @@ cdef class BoxTable:
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
-    cdef bint along_channels, double, columns_first
+    cdef bint along_channels, double, columns_first, one_pass
     cdef int64_t[::1] class_of_place, index_of_place
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
@@ -135,6 +145,7 @@ cdef class BoxTable:
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t positions(self) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
+    cdef bint fits_one_pass(self) noexcept nogil
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t input_size(self) noexcept nogil
     cdef Py_ssize_t sums_size(self) noexcept nogil

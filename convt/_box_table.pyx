@@ -142,6 +142,7 @@ cdef class BoxTable:
             self.products = ClassList([every], origin, steps, scale)
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
+        self.one_pass = self.fits_one_pass()
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):
             of_place[0, list(c.places)] = i
@@ -172,6 +173,11 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
         return digest.digest()
+
+    @property
+    def writes_sums(self):
+        """Whether vectors of sums are written as outputs at once, those of a dtype that sums are made in."""
+        return bool(self.one_pass)
 
     @property
     def weight_blocks(self):
@@ -227,6 +233,24 @@ cdef class BoxTable:
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tile registers read and write; along positions the slack covers them."""
         return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
+
+    cdef bint fits_one_pass(self) noexcept nogil:
+        """Whether vectors of sums can be written as outputs: a cell's places in one class, neighbours in one tile."""
+        cdef Py_ssize_t block, left, tile, width = self.axes[self.n_axes - 1, BOX]
+        if self.along_channels or self.columns_first or self.pieces or self.classes.n != 1 or self.inner_places > 2:
+            return False
+        if self.axes[self.n_axes - 1, OUTPUT] % self.inner_places or self.places // self.inner_places > MAX_OUTER:
+            return False
+        if width % self.lanes and width < 4 * self.lanes:
+            return False  # several short rows share a vector otherwise
+        for block in range(self.blocks):
+            left = self.columns(self.classes, block, 0)
+            while left > 0:
+                tile = self.tile_width(left)
+                if tile % self.inner_places:
+                    return False
+                left -= tile
+        return True
 
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""

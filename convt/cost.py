@@ -20,9 +20,9 @@ FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
 
 # Larger weights come from memory in every call, at so many bytes a cycle.
 CACHED_WEIGHTS = 1 << 24
-STREAM_SPEED, TILE_STREAM_SPEED = 7, 3.7
+STREAM_SPEED, TILE_STREAM_SPEED = 7, 4.5
 # Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
-NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 4, 16
+NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
@@ -49,7 +49,8 @@ def estimate(
     if path.tiles and weights > NEAR_WEIGHTS:
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights > CACHED_WEIGHTS:
-        cycles = max(cycles, weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED))
+        streamed = weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED)
+        cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
 
 
@@ -57,7 +58,7 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
     """Cycles to write the outputs: through transpositions, or interleaved with some cycles a row."""
     outputs = math.prod(geometry.output_shape)
     if path.along_channels:
-        return (1.3 if path.tiles else 2) * outputs
+        return (1.3 if path.tiles else 4 if dtype == "float64" else 2) * outputs
     row = geometry.output_shape[-1]
     scalar = geometry.axes[-1].stride > 2  # more than two places are interleaved one by one
     if path.tiles:
@@ -100,7 +101,7 @@ def tile_cycles(
     """The same in tile registers of 16 positions by 16 columns."""
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.1 if path.along_channels else 1.2, 0.0
+    factor, added = 1.1 if path.along_channels else 1.2 if path.columns_first else 0.9, 0.0
     if path.columns_first:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]
@@ -108,8 +109,6 @@ def tile_cycles(
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
         else:
             added = 3 * half_tiles * block * kernel
-    elif not path.along_channels and any(taps > 1 for taps, _ in taps_and_columns):
-        factor = 3  # rows of operands that straddle cache lines
     product = TILE_CYCLES * PRODUCTS[pieces] * -(-in_channels // 32)
     return added + factor * half_tiles * sum(
         -(-columns // 16) * (product * taps + TILE_STORE_CYCLES) for taps, columns in taps_and_columns

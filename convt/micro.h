@@ -142,9 +142,8 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r]. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                  ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
-                                 REAL *out, ptrdiff_t out_step)
+                                 VECTOR sums[8][8])
 {
-    VECTOR sums[8][8];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
@@ -166,12 +165,9 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
             w += rows;
         }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
-            STORE(out + r * out_step + v * LANES, sums[r][v]);
 }
+
+#define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, rounded up to whole register tiles: x and out must have
    room for 8 vectors more. w is [tap][channel][rows]; a channel's places lie x_step after the last one's. */
@@ -179,12 +175,15 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
                             ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
                             REAL *out, ptrdiff_t out_step)
 {
-#define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
-#define ROWS(r)                                                                                                        \
-    case r:                                                                                                            \
-        for (ptrdiff_t p = 0; p < positions; p += VECTORS(r) * LANES)                                                  \
-            NAME(positions_tile)(r, VECTORS(r), taps, tap_offset, channels, x + p, x_step, w, bias, out + p,           \
-                                 out_step);                                                                            \
+#define ROWS(n)                                                                                                        \
+    case n:                                                                                                            \
+        for (ptrdiff_t p = 0; p < positions; p += VECTORS(n) * LANES) {                                                \
+            VECTOR sums[8][8];                                                                                         \
+            NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, w, bias, sums);             \
+            _Pragma("GCC unroll 8") for (int r = 0; r < n; r++)                                                        \
+                _Pragma("GCC unroll 8") for (int v = 0; v < VECTORS(n); v++)                                           \
+                    STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
+        }                                                                                                              \
         break;
     switch (rows) {
         ROWS(1)
@@ -197,8 +196,121 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
         ROWS(8)
     }
 #undef ROWS
-#undef VECTORS
 }
+
+/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. */
+static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
+{
+    ptrdiff_t i = 0;
+    if (places <= 2) {
+        /* Singly up to the first aligned place; without one, to the end. */
+        ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
+        single = stream ? single / places : 0;
+        for (; i < single && i < n; i++)
+            for (ptrdiff_t e = 0; e < places; e++)
+                out[i * places + e] = rows[e][i];
+        stream = stream && ALIGNED(out + i * places);
+        for (; i + LANES <= n; i += LANES) {
+            VECTOR low = LOAD(rows[0] + i), high = low;
+            if (places == 2) {
+                const VECTOR odd = LOAD(rows[1] + i);
+                high = __builtin_shufflevector(low, odd, INTERLEAVE_HIGH);
+                low = __builtin_shufflevector(low, odd, INTERLEAVE_LOW);
+            }
+            REAL *target = out + i * places;
+            if (stream) {
+                STREAM(target, low);
+                if (places == 2)
+                    STREAM(target + LANES, high);
+            } else {
+                STORE(target, low);
+                if (places == 2)
+                    STORE(target + LANES, high);
+            }
+        }
+    }
+    for (; i < n; i++)
+        for (ptrdiff_t e = 0; e < places; e++)
+            out[i * places + e] = rows[e][i];
+}
+
+/* Sums of a tile to outputs, from place `p` on. */
+INLINE void NAME(write_tile)(const int rows, const int vectors, const int places, VECTOR sums[8][8], ptrdiff_t p,
+                             REAL *const *out, int stream)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r += places) {
+        REAL *target = out[r / places] + p * places;
+        const int past_caches = stream && ALIGNED(target);
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            VECTOR low = sums[r][v], high = low;
+            if (places == 2) {
+                high = __builtin_shufflevector(low, sums[r + places - 1][v], INTERLEAVE_HIGH);
+                low = __builtin_shufflevector(low, sums[r + places - 1][v], INTERLEAVE_LOW);
+            }
+            REAL *at = target + v * LANES * places;
+            if (past_caches) {
+                STREAM(at, low);
+                if (places == 2)
+                    STREAM(at + LANES, high);
+            } else {
+                STORE(at, low);
+                if (places == 2)
+                    STORE(at + LANES, high);
+            }
+        }
+    }
+}
+
+/* `positions` into outputs of 1 or 2 `places` a cell: row r is place r % places of out[r / places]. One pass, so that
+   the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned. */
+static void NAME(positions_out)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
+                                int places, REAL *const *out, int stream)
+{
+    ptrdiff_t p = 0;
+#define TILE(n, v, e)                                                                                                  \
+    for (; positions - p >= (v) * LANES; p += (v) * LANES) {                                                           \
+        VECTOR sums[8][8];                                                                                             \
+        NAME(positions_tile)(n, v, taps, tap_offset, channels, x + p, x_step, w, bias, sums);                          \
+        NAME(write_tile)(n, v, e, sums, p, out, stream);                                                               \
+    }
+/* Wide tiles, then narrow ones, then what does not fill a vector. */
+#define ROWS(n, e)                                                                                                     \
+    case 16 * e + n: {                                                                                                 \
+        TILE(n, VECTORS(n), e)                                                                                         \
+        TILE(n, VECTORS(n) > 2 ? 2 : 1, e)                                                                             \
+        TILE(n, 1, e)                                                                                                  \
+        if (p < positions) {                                                                                           \
+            VECTOR sums[8][8], kept[n];                                                                                \
+            NAME(positions_tile)(n, 1, taps, tap_offset, channels, x + p, x_step, w, bias, sums);                      \
+            _Pragma("GCC unroll 8") for (int r = 0; r < n; r++) kept[r] = sums[r][0];                                  \
+            for (int r = 0; r < n; r += e) {                                                                           \
+                const REAL *rest[2] = {(const REAL *)&kept[r], (const REAL *)&kept[r + e - 1]};                        \
+                NAME(interleave)(positions - p, e, rest, out[r / e] + p * e, 0);                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+    } break;
+    switch (16 * places + rows) {
+        ROWS(1, 1)
+        ROWS(2, 1)
+        ROWS(3, 1)
+        ROWS(4, 1)
+        ROWS(5, 1)
+        ROWS(6, 1)
+        ROWS(7, 1)
+        ROWS(8, 1)
+        ROWS(2, 2)
+        ROWS(4, 2)
+        ROWS(6, 2)
+        ROWS(8, 2)
+    }
+#undef ROWS
+#undef TILE
+}
+
+#undef VECTORS
 
 /* LANES vectors, transposed. Interleaving the halves of the list log2(LANES) times does it. */
 INLINE void NAME(transpose_registers)(VECTOR *block)
@@ -296,42 +408,6 @@ static void NAME(add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptr
         source += source_step;
         target += target_step;
     }
-}
-
-/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. */
-static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
-{
-    ptrdiff_t i = 0;
-    if (places <= 2) {
-        /* Singly up to the first aligned place; without one, to the end. */
-        ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
-        single = stream ? single / places : 0;
-        for (; i < single && i < n; i++)
-            for (ptrdiff_t e = 0; e < places; e++)
-                out[i * places + e] = rows[e][i];
-        stream = stream && ALIGNED(out + i * places);
-        for (; i + LANES <= n; i += LANES) {
-            VECTOR low = LOAD(rows[0] + i), high = low;
-            if (places == 2) {
-                const VECTOR odd = LOAD(rows[1] + i);
-                high = __builtin_shufflevector(low, odd, INTERLEAVE_HIGH);
-                low = __builtin_shufflevector(low, odd, INTERLEAVE_LOW);
-            }
-            REAL *target = out + i * places;
-            if (stream) {
-                STREAM(target, low);
-                if (places == 2)
-                    STREAM(target + LANES, high);
-            } else {
-                STORE(target, low);
-                if (places == 2)
-                    STORE(target + LANES, high);
-            }
-        }
-    }
-    for (; i < n; i++)
-        for (ptrdiff_t e = 0; e < places; e++)
-            out[i * places + e] = rows[e][i];
 }
 
 /* Orders streamed stores before whatever follows. */

@@ -191,6 +191,7 @@ class BoxPlan(Plan):
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
+            **({"one pass": True} if self.table.writes_sums and self.dtype in ("float32", "float64") else {}),
             "box": self.box,
             "boxes": self.boxes,
             "splits": self.splits,

@@ -58,6 +58,28 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " positions", wrong);                                                                      \
         wrong = 0;                                                                                                     \
+        for (int places = 1; places <= 2; places++)                                                                    \
+            for (int r = places; r <= 8; r += places)                                                                  \
+                for (int count = 1; count <= 110; count += 3) {                                                        \
+                    REAL *targets[8];                                                                                  \
+                    for (int i = 0; i < 9000; i++)                                                                     \
+                        out[i] = 99;                                                                                   \
+                    for (int i = 0; i < r / places; i++)                                                               \
+                        targets[i] = out + 16 + i * 1000 + count % 2 * lanes;                                          \
+                    k->positions_out(r, count, TAPS, taps, CHANNELS, x, STEP, w, bias, places, targets, count % 3);    \
+                    for (int i = 0; i < r; i++)                                                                        \
+                        for (int p = 0; p < count; p++) {                                                              \
+                            REAL sum = bias[i];                                                                        \
+                            for (int t = 0; t < TAPS; t++)                                                             \
+                                for (int c = 0; c < CHANNELS; c++)                                                     \
+                                    sum += x[taps[t] + c * STEP + p] * w[(t * CHANNELS + c) * r + i];                  \
+                            wrong += sum != targets[i / places][p * places + i % places];                              \
+                        }                                                                                              \
+                    for (int i = 0; i < r / places; i++) /* nothing beside them */                                     \
+                        wrong += targets[i][-1] != 99 || targets[i][count * places] != 99;                             \
+                }                                                                                                      \
+        report(level, #REAL " positions_out", wrong);                                                                  \
+        wrong = 0;                                                                                                     \
         const REAL *rows[16];                                                                                          \
         for (int i = 0; i < 16; i++)                                                                                   \
             rows[i] = x + 31 * i;                                                                                      \

@@ -134,6 +134,47 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
 
 
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 250)),
+    channels=st.integers(1, 12),
+    outputs=st.integers(1, 40),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 2)] * 6),
+    taps=st.booleans(),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    layout=st.sampled_from(["contiguous", "sliced", "every second"]),
+    threads=st.sampled_from([1, 3]),
+)
+def test_rows_of_one_class_of_places(level, size, channels, outputs, strides, pads, taps, dtype, layout, threads):
+    """Wide rows whose places have the same taps are written in one pass, others not; neither shows."""
+    kernel = (2, 1, 3) if taps else strides
+    if taps:
+        strides = (1, 1, 1)
+    pads = [pad * stride for pad, stride in zip(pads, 2 * strides, strict=True)]
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, outputs, *kernel))
+    b = integer_data(rng, outputs)
+    attributes = {"strides": strides, "pads": pads}
+    try:
+        wanted = oracle(x, w, b, attributes, dtype)
+    except ValueError:
+        return
+    out = as_layout(np.empty_like(wanted), layout)
+    with forced((level, paths.POSITIONS)):
+        convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), out=out, n_threads=threads, **attributes)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("dtype", "one_pass"), [(np.float32, True), (np.float64, True), (np.float16, False)])
+def test_kernel_equal_to_stride_is_written_in_one_pass(level, dtype, one_pass):
+    with forced((level, paths.POSITIONS)):
+        report = convt.ConvTranspose(np.ones((4, 6, 2, 2), dtype), strides=[2, 2]).explain((1, 4, 9, 64))
+    assert report["tiles"].get("one pass", False) == one_pass
+
+
 @every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
