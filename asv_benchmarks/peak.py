@@ -2,8 +2,8 @@
 
     python asv_benchmarks/peak.py
 
-The peak is that of multiply-adds from registers (peak.c): of the dtype's own at `avx2` and `avx512`, of float32 and
-of bfloat16 tiles at `amx`. Every level runs in a process of its own. x86-64 with a C compiler only.
+The peak is that of multiply-adds from registers (peak.c): of the dtype's own at `avx2` and `avx512`, of float32
+and of bfloat16 tiles at `amx`. Every level runs in a process of its own. x86-64 with a C compiler only.
 """
 
 import argparse

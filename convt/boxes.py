@@ -10,9 +10,12 @@ from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
-INPUT_BYTES = 1 << 20
-COLUMNS_BYTES = 5 << 19  # with lanes along positions: 81 products of a row and its neighbours fill a megabyte
-POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
+INPUT_BYTES = (1 << 20,)
+POSITION_TILES_BYTES = (1 << 19,)  # what several blocks of channels read again
+# With lanes along positions, 81 products of a row and its neighbours fill a megabyte. Larger boxes make fewer
+# products twice, smaller ones stay in the second-level cache: a megabyte more costs about 5 %.
+COLUMNS_BYTES = (1 << 20, 3 << 19, 5 << 19, 7 << 19)
+COLUMNS_MEGABYTE = 0.05
 
 
 class Boxes(NamedTuple):
@@ -50,26 +53,28 @@ class Boxes(NamedTuple):
             stored = padded(in_channels, 32) // 2 * pieces + (lanes if path.along_channels else 0)
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
-        slack, limit = 0, INPUT_BYTES
-        if path.columns_first and not path.along_channels:
-            slack, limit = 8 * lanes * stored, COLUMNS_BYTES
-        elif path.tiles and not path.along_channels:
-            limit = POSITION_TILES_BYTES
-        elif not path.along_channels:
-            slack = 8 * lanes * stored
-        limits = (most, stored * item, limit - slack * item, columns * item)
-        layout = cls.laid_out(cells, path, limits, 1)
-        if layout is None:
-            return None
-        if (
-            path.tiles
-            and not path.along_channels
-            and not path.columns_first
-            and any(a < b for a, b in cells.spans)
-        ):
-            return None  # tiles of positions begin at every 16th
-        cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
-        return cls(path, block, pieces, layout, limits, cycles)
+        slack = 0
+        budgets: tuple[int, ...] = INPUT_BYTES
+        if not path.along_channels:
+            slack = 8 * lanes * stored * item
+            if path.columns_first:
+                budgets = COLUMNS_BYTES
+            elif path.tiles:
+                slack, budgets = 0, POSITION_TILES_BYTES
+                if any(low < high for low, high in cells.spans):
+                    return None  # tiles of positions begin at every 16th
+        best = None
+        for budget in budgets:
+            limits = (most, stored * item, budget - slack, columns * item)
+            layout = cls.laid_out(cells, path, limits, 1)
+            if layout is None or (best and layout.boxes == best.layout.boxes):
+                continue
+            cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
+            if len(budgets) > 1:
+                cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
+            if best is None or cycles < best.cycles:
+                best = cls(path, block, pieces, layout, limits, cycles)
+        return best
 
     @staticmethod
     def laid_out(cells: Cells, path: Path, limits: tuple[int, int, int, int], wanted: int) -> BoxLayout | None:

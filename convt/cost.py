@@ -86,12 +86,12 @@ def position_cycles(
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     if path.columns_first:
         positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
-        return block * kernel * positions / lanes * (1.5 * in_channels / 2 + 1.5)
+        return block * kernel * positions / lanes * (1.35 * in_channels / 2 + 1.35)
     positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
     rows = 0.0
     for c in layout.classes:
         n = block * len(c.places)
-        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3)
+        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3 if n >= 8 else 2)
     return in_channels * rows * positions / lanes / 2
 
 
@@ -101,7 +101,7 @@ def tile_cycles(
     """The same in tile registers of 16 positions by 16 columns."""
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.1 if path.along_channels else 1.2 if path.columns_first else 0.9, 0.0
+    factor, added = 1.1 if path.along_channels else 1.1 if path.columns_first else 0.9, 0.0
     if path.columns_first:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]
