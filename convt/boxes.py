@@ -14,7 +14,7 @@ INPUT_BYTES = (1 << 20,)
 POSITION_TILES_BYTES = (1 << 19,)  # what several blocks of channels read again
 # With lanes along positions, 81 products of a row and its neighbours fill a megabyte. Larger boxes make fewer
 # products twice, smaller ones stay in the second-level cache: a megabyte more costs about 5 %.
-COLUMNS_BYTES = (1 << 20, 3 << 19, 5 << 19, 7 << 19)
+COLUMNS_BYTES = (1 << 20, 3 << 19, 5 << 19, 13 << 18)
 COLUMNS_MEGABYTE = 0.05
 
 

@@ -330,7 +330,7 @@ def test_every_path_is_reached(way):
         (paths.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1),
         (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1),
         (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
-        (paths.POSITION_COLUMNS, (1, 64, 64, 64), (64, 1, 9, 9), 1),
+        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 3, 5, 5), 1),
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group):
