@@ -21,7 +21,7 @@ from libc.string cimport memcpy, memset
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, CHUNK, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, OUTPUT, PITCH, REACH,
     STRIDE, TILE_CHANNELS, TILE_FLOATS, TILE_POSITIONS,
-    BoxTable, ClassList, real_t, transpose,
+    BoxTable, ClassList, real_t, tap_class_t, transpose,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64, read, write
 
@@ -789,18 +789,14 @@ cdef void multiply_and_store(
 
     Outputs beyond the last row go to `spare`.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places
-    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, a, i, n, done, tile, chunk, count, place
+    cdef Py_ssize_t last = table.n_axes - 1
+    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, a, chunk, i, place, together = 2 if table.pairs else 1
     cdef int64_t o
     cdef int64_t idx[MAX_AXES]
     cdef char *y
     cdef char *row_of_outer[MAX_OUTER]
-    cdef real_t *targets[MAX_ROWS]
-    cdef const real_t *w
-    cdef const real_t *x
     for a in range(last):
         rows *= box.size[a]
-    n = table.columns(table.classes, block, 0)
     for row in range(rows):
         rest = row
         place = 0
@@ -808,8 +804,9 @@ cdef void multiply_and_store(
             idx[a] = rest % box.size[a]
             rest //= box.size[a]
             place += idx[a] * table.steps[a]
-        for outer in range(table.places // inner):
-            y = operands.y + channel * operands.y_strides[1] + box.begin[last] * inner * sizeof(real_t)
+        for outer in range(table.places // table.inner_places):
+            y = operands.y + channel * operands.y_strides[1]
+            y += box.begin[last] * table.inner_places * <Py_ssize_t> sizeof(real_t)
             place_rest = outer
             for a in range(last - 1, -1, -1):
                 o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place_rest % table.axes[a, STRIDE]
@@ -820,31 +817,51 @@ cdef void multiply_and_store(
                     y = NULL
             row_of_outer[outer] = y
         for chunk from 0 <= chunk < box.size[last] by CHUNK * table.lanes:
-            count = min(CHUNK * table.lanes, box.size[last] - chunk)
-            x = input + place + chunk
-            w = weights + table.weight_offset[block, 0]
-            done = 0
-            while done < n:
-                tile = table.tile_width(n - done)
-                for i in range(tile // inner):
-                    outer = (done // inner + i) % (table.places // inner)
-                    y = row_of_outer[outer]
-                    targets[i] = spare
-                    if y != NULL:
-                        y += (done + i * inner) // table.places * operands.y_strides[1]
-                        targets[i] = <real_t *> y + chunk * inner
-                if real_t is float:
-                    table.level.f32.positions_out(
-                        tile, count, table.classes.taps(0), &table.classes.tap_offset[0], table.in_channels, x,
-                        table.x_step, w, bias + table.bias_offset[block, 0] + done, inner, targets, operands.stream,
-                    )
-                else:
-                    table.level.f64.positions_out(
-                        tile, count, table.classes.taps(0), &table.classes.tap_offset[0], table.in_channels, x,
-                        table.x_step, w, bias + table.bias_offset[block, 0] + done, inner, targets, operands.stream,
-                    )
-                w += table.classes.taps(0) * table.depth * tile
-                done += tile
+            for i from 0 <= i < table.classes.n by together:
+                multiply_into_rows(
+                    table, operands, block, i, min(CHUNK * table.lanes, box.size[last] - chunk),
+                    input + place + chunk, weights, bias, row_of_outer, chunk * table.inner_places, spare,
+                )
+
+
+cdef void multiply_into_rows(
+    BoxTable table, const Operands *operands, Py_ssize_t block, Py_ssize_t first_class, Py_ssize_t n,
+    const real_t *input, const real_t *weights, const real_t *bias, char **row_of_outer, Py_ssize_t begin,
+    real_t *spare,
+) noexcept nogil:
+    """`n` cells of a class or, in pairs, of two: from place `begin` on of the rows of outputs that they belong to."""
+    cdef Py_ssize_t i, c, place, column, columns, done = 0, tile, n_places = table.classes.places(first_class)
+    cdef Py_ssize_t per_row = 1 if table.pairs else table.inner_places
+    cdef real_t *targets[MAX_ROWS]
+    cdef tap_class_t classes[2]
+    cdef char *y
+    columns = table.columns(table.classes, block, first_class)
+    while done < columns:
+        tile = table.tile_width(columns - done)
+        for i in range(2 if table.pairs else 1):
+            c = first_class + i
+            classes[i].taps = table.classes.taps(c)
+            classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
+            classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
+            classes[i].bias = bias + table.bias_offset[block, c] + done
+        for i in range(tile // per_row):
+            column = done + i * per_row
+            place = table.place_of_index[table.classes.first_place[first_class] + column % n_places]
+            y = row_of_outer[place // table.inner_places]
+            targets[i] = spare
+            if y != NULL:
+                targets[i] = <real_t *> (y + column // n_places * operands.y_strides[1]) + begin
+        if real_t is float:
+            table.level.f32.positions_out(
+                tile, n, table.in_channels, input, table.x_step, classes, table.pairs, table.inner_places, targets,
+                operands.stream,
+            )
+        else:
+            table.level.f64.positions_out(
+                tile, n, table.in_channels, input, table.x_step, classes, table.pairs, table.inner_places, targets,
+                operands.stream,
+            )
+        done += tile
 
 
 cdef inline const real_t *class_sums(
@@ -981,7 +998,7 @@ def run(
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    operands.one_pass = table.one_pass and operands.plain and y.strides[y.ndim - 1] == y.itemsize
+    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)

@@ -3,6 +3,11 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 cdef extern from "levels.h" nogil:
+    ctypedef struct tap_class_t "convt_tap_class":
+        Py_ssize_t taps
+        const Py_ssize_t *tap_offset
+        const void *w
+        const void *bias
     ctypedef struct kernels_f32 "convt_kernels_f32":
         int lanes
         int max_positions
@@ -18,8 +23,7 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, int, float **, bint
+            int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
         ) noexcept nogil
         void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
@@ -45,8 +49,7 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, const double *, int, double **, bint
+            int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **, bint
         ) noexcept nogil
         void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
@@ -102,6 +105,7 @@ cdef enum:
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
@@ -132,8 +136,11 @@ cdef class BoxTable:
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
-    cdef bint along_channels, double, columns_first, one_pass
-    cdef int64_t[::1] class_of_place, index_of_place
+    cdef bint along_channels, double, columns_first
+    cdef bint one_pass  # vectors of sums are written as outputs
+    cdef bint pairs  # and the two places of an output's neighbours are in two classes, one after the other
+    cdef Py_ssize_t most_rows  # of a tile with lanes along positions
+    cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
     cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
@@ -145,7 +152,6 @@ cdef class BoxTable:
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t positions(self) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
-    cdef bint fits_one_pass(self) noexcept nogil
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t input_size(self) noexcept nogil
     cdef Py_ssize_t sums_size(self) noexcept nogil

@@ -8,6 +8,7 @@ class BoxTable:
         layout: BoxLayout,
         level: str,
         double: bool,
+        plain: bool,
         along_channels: bool,
         columns_first: bool,
         block: int,

@@ -81,6 +81,8 @@ cdef class BoxTable:
     level : str
     double : bool
         Whether sums are made in float64.
+    plain : bool
+        Whether inputs and outputs are stored in the type that sums are made in.
     along_channels : bool
         Lanes along output channels; otherwise along positions.
     columns_first : bool
@@ -94,8 +96,8 @@ cdef class BoxTable:
     """
 
     def __init__(
-        self, geometry, layout, str level, bint double, bint along_channels, bint columns_first, Py_ssize_t block,
-        int pieces
+        self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
+        Py_ssize_t block, int pieces
     ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
@@ -142,7 +144,11 @@ cdef class BoxTable:
             self.products = ClassList([every], origin, steps, scale)
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
-        self.one_pass = self.fits_one_pass()
+        self.most_rows = MAX_ROWS
+        self.one_pass = plain and self.fits_one_pass(classes)
+        if self.one_pass and self.pairs:
+            self.most_rows = MAX_ROWS // 2
+        self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):
             of_place[0, list(c.places)] = i
@@ -160,6 +166,42 @@ cdef class BoxTable:
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
 
+    def fits_one_pass(self, classes):
+        """Whether vectors of sums can be written as outputs, and in `pairs` whether two classes make a row of them."""
+        width = self.axes[self.n_axes - 1, BOX]
+        inner = self.inner_places
+        if self.along_channels or self.columns_first or self.pieces or inner > 2:
+            return False
+        if self.axes[self.n_axes - 1, OUTPUT] % inner or self.places // inner > MAX_OUTER:
+            return False
+        if width % self.lanes and width < 4 * self.lanes:
+            return False  # several short rows share a vector otherwise
+        even, odd = classes[::2], classes[1::2]
+        self.pairs = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
+        if self.pairs:
+            # Half as many rows a tile read the input twice as often: 0.7 of the time at 16 channels, 1.3 at 128, and
+            # more where registers are few.
+            few = self.in_channels <= PAIRS_CHANNELS and self.max_positions >= 12
+            few = few or max(self.columns(self.classes, 0, i) for i in range(self.classes.n)) <= 2
+            return few and len(even) == len(odd) and all(
+                a.places == tuple(p - 1 for p in b.places) for a, b in zip(even, odd, strict=True)
+            )
+        # Both places of an output's neighbours must lie in one tile.
+        blocks = (self.block_width(0), self.block_width(self.blocks - 1))
+        return inner == 1 or all(
+            tile % 2 == 0 for width in blocks for c in classes for tile in self.tile_widths(width * len(c.places))
+        )
+
+    def tile_widths(self, Py_ssize_t n):
+        """Those of the tiles of `n` columns."""
+        cdef Py_ssize_t width
+        widths = []
+        while n > 0:
+            width = self.tile_width(n)
+            widths.append(width)
+            n -= width
+        return widths
+
     @property
     def packed_elements(self):
         """Elements of the packed weights and of the packed bias."""
@@ -172,11 +214,12 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_tap).tobytes())
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
+        digest.update(bytes([self.most_rows]))
         return digest.digest()
 
     @property
     def writes_sums(self):
-        """Whether vectors of sums are written as outputs at once, those of a dtype that sums are made in."""
+        """Whether vectors of sums are written as outputs at once, where rows of these are contiguous."""
         return bool(self.one_pass)
 
     @property
@@ -204,7 +247,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
-        cdef Py_ssize_t tiles = (left + MAX_ROWS - 1) // MAX_ROWS
+        cdef Py_ssize_t tiles = (left + self.most_rows - 1) // self.most_rows
         if self.along_channels or self.pieces:
             return 2 * self.lanes if left > self.lanes else self.lanes
         return (left + tiles - 1) // tiles
@@ -233,24 +276,6 @@ cdef class BoxTable:
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tile registers read and write; along positions the slack covers them."""
         return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
-
-    cdef bint fits_one_pass(self) noexcept nogil:
-        """Whether vectors of sums can be written as outputs: a cell's places in one class, neighbours in one tile."""
-        cdef Py_ssize_t block, left, tile, width = self.axes[self.n_axes - 1, BOX]
-        if self.along_channels or self.columns_first or self.pieces or self.classes.n != 1 or self.inner_places > 2:
-            return False
-        if self.axes[self.n_axes - 1, OUTPUT] % self.inner_places or self.places // self.inner_places > MAX_OUTER:
-            return False
-        if width % self.lanes and width < 4 * self.lanes:
-            return False  # several short rows share a vector otherwise
-        for block in range(self.blocks):
-            left = self.columns(self.classes, block, 0)
-            while left > 0:
-                tile = self.tile_width(left)
-                if tile % self.inner_places:
-                    return False
-                left -= tile
-        return True
 
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""

@@ -6,6 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What `positions_out` multiplies by: the taps of one class of places and the weights and bias of some rows of it. */
+typedef struct {
+    ptrdiff_t taps;
+    const ptrdiff_t *tap_offset;
+    const void *w, *bias; /* of REAL */
+} convt_tap_class;
+
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;         /* elements of a vector */                                                                  \
@@ -18,9 +25,8 @@
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \
-        void (*positions_out)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,              \
-                              ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,    \
-                              int places, REAL *const *out, int stream);                                               \
+        void (*positions_out)(int rows, ptrdiff_t positions, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,      \
+                              const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream);    \
         void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream);       \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
         void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \

@@ -234,20 +234,20 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
             out[i * places + e] = rows[e][i];
 }
 
-/* Sums of a tile to outputs, from place `p` on. */
-INLINE void NAME(write_tile)(const int rows, const int vectors, const int places, VECTOR sums[8][8], ptrdiff_t p,
-                             REAL *const *out, int stream)
+/* Sums of a tile to outputs: those of out[i] lie in row i * step and, of two places, `second` rows further. */
+INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int second,
+                             VECTOR sums[8][8], ptrdiff_t p, REAL *const *out, int stream)
 {
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r += places) {
-        REAL *target = out[r / places] + p * places;
+    for (int i = 0; i < outputs; i++) {
+        REAL *target = out[i] + p * places;
         const int past_caches = stream && ALIGNED(target);
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++) {
-            VECTOR low = sums[r][v], high = low;
+            VECTOR low = sums[i * step][v], high = low;
             if (places == 2) {
-                high = __builtin_shufflevector(low, sums[r + places - 1][v], INTERLEAVE_HIGH);
-                low = __builtin_shufflevector(low, sums[r + places - 1][v], INTERLEAVE_LOW);
+                high = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_HIGH);
+                low = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_LOW);
             }
             REAL *at = target + v * LANES * places;
             if (past_caches) {
@@ -263,48 +263,70 @@ INLINE void NAME(write_tile)(const int rows, const int vectors, const int places
     }
 }
 
-/* `positions` into outputs of 1 or 2 `places` a cell: row r is place r % places of out[r / places]. One pass, so that
-   the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned. */
-static void NAME(positions_out)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
-                                int places, REAL *const *out, int stream)
+/* `rows` of one class of places or, for `pairs`, of each of two: the second's in rows 4 and up. */
+INLINE void NAME(class_tiles)(const int rows, const int vectors, const int pairs, ptrdiff_t channels, const REAL *x,
+                              ptrdiff_t x_step, const convt_tap_class *classes, VECTOR sums[8][8])
+{
+    NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, channels, x, x_step, classes[0].w,
+                         classes[0].bias, sums);
+    if (pairs)
+        NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, channels, x, x_step, classes[1].w,
+                             classes[1].bias, sums + 4);
+}
+
+/* `positions` into outputs of 1 or 2 `places` a cell. Row r of a class is place r % places of out[r / places] or, for
+   `pairs` of classes (up to 4 rows of each), row r of the first and of the second are the two places of out[r]. One
+   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned. */
+static void NAME(positions_out)(int rows, ptrdiff_t positions, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
+                                const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream)
 {
     ptrdiff_t p = 0;
-#define TILE(n, v, e)                                                                                                  \
+#define TILE(n, v, e, two)                                                                                             \
     for (; positions - p >= (v) * LANES; p += (v) * LANES) {                                                           \
         VECTOR sums[8][8];                                                                                             \
-        NAME(positions_tile)(n, v, taps, tap_offset, channels, x + p, x_step, w, bias, sums);                          \
-        NAME(write_tile)(n, v, e, sums, p, out, stream);                                                               \
+        NAME(class_tiles)(n, v, two, channels, x + p, x_step, classes, sums);                                          \
+        NAME(write_tile)(two ? n : n / e, v, e, two ? 1 : e, two ? 4 : e - 1, sums, p, out, stream);                   \
     }
 /* Wide tiles, then narrow ones, then what does not fill a vector. */
-#define ROWS(n, e)                                                                                                     \
-    case 16 * e + n: {                                                                                                 \
-        TILE(n, VECTORS(n), e)                                                                                         \
-        TILE(n, VECTORS(n) > 2 ? 2 : 1, e)                                                                             \
-        TILE(n, 1, e)                                                                                                  \
+#define ROWS(n, e, two)                                                                                                \
+    case 32 * two + 16 * (e - 1) + n: {                                                                                \
+        enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
+        TILE(n, WIDE, e, two)                                                                                          \
+        TILE(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
+        TILE(n, 1, e, two)                                                                                             \
         if (p < positions) {                                                                                           \
-            VECTOR sums[8][8], kept[n];                                                                                \
-            NAME(positions_tile)(n, 1, taps, tap_offset, channels, x + p, x_step, w, bias, sums);                      \
-            _Pragma("GCC unroll 8") for (int r = 0; r < n; r++) kept[r] = sums[r][0];                                  \
-            for (int r = 0; r < n; r += e) {                                                                           \
-                const REAL *rest[2] = {(const REAL *)&kept[r], (const REAL *)&kept[r + e - 1]};                        \
-                NAME(interleave)(positions - p, e, rest, out[r / e] + p * e, 0);                                       \
+            VECTOR sums[8][8], kept[8];                                                                                \
+            NAME(class_tiles)(n, 1, two, channels, x + p, x_step, classes, sums);                                      \
+            _Pragma("GCC unroll 8") for (int r = 0; r < n; r++)                                                        \
+            {                                                                                                          \
+                kept[r] = sums[r][0];                                                                                  \
+                if (two)                                                                                               \
+                    kept[r + 4] = sums[r + 4][0];                                                                      \
+            }                                                                                                          \
+            for (int i = 0; i < (two ? n : n / e); i++) {                                                              \
+                const VECTOR *first = kept + (two ? 1 : e) * i;                                                        \
+                const REAL *rest[2] = {(const REAL *)first, (const REAL *)(first + (two ? 4 : e - 1))};                \
+                NAME(interleave)(positions - p, e, rest, out[i] + p * e, 0);                                           \
             }                                                                                                          \
         }                                                                                                              \
     } break;
-    switch (16 * places + rows) {
-        ROWS(1, 1)
-        ROWS(2, 1)
-        ROWS(3, 1)
-        ROWS(4, 1)
-        ROWS(5, 1)
-        ROWS(6, 1)
-        ROWS(7, 1)
-        ROWS(8, 1)
-        ROWS(2, 2)
-        ROWS(4, 2)
-        ROWS(6, 2)
-        ROWS(8, 2)
+    switch (32 * pairs + 16 * (places - 1) + rows) {
+        ROWS(1, 1, 0)
+        ROWS(2, 1, 0)
+        ROWS(3, 1, 0)
+        ROWS(4, 1, 0)
+        ROWS(5, 1, 0)
+        ROWS(6, 1, 0)
+        ROWS(7, 1, 0)
+        ROWS(8, 1, 0)
+        ROWS(2, 2, 0)
+        ROWS(4, 2, 0)
+        ROWS(6, 2, 0)
+        ROWS(8, 2, 0)
+        ROWS(1, 2, 1)
+        ROWS(2, 2, 1)
+        ROWS(3, 2, 1)
+        ROWS(4, 2, 1)
     }
 #undef ROWS
 #undef TILE

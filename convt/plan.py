@@ -172,6 +172,7 @@ class BoxPlan(Plan):
             layout,
             isa,
             double,
+            dtype in ("float32", "float64"),
             path.along_channels,
             path.columns_first,
             block,
@@ -191,7 +192,7 @@ class BoxPlan(Plan):
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
-            **({"one pass": True} if self.table.writes_sums and self.dtype in ("float32", "float64") else {}),
+            **({"one pass": True} if self.table.writes_sums else {}),
             "box": self.box,
             "boxes": self.boxes,
             "splits": self.splits,

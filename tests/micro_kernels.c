@@ -66,7 +66,8 @@ static void report(const char *level, const char *kernel, int wrong)
                         out[i] = 99;                                                                                   \
                     for (int i = 0; i < r / places; i++)                                                               \
                         targets[i] = out + 16 + i * 1000 + count % 2 * lanes;                                          \
-                    k->positions_out(r, count, TAPS, taps, CHANNELS, x, STEP, w, bias, places, targets, count % 3);    \
+                    const convt_tap_class one = {TAPS, taps, w, bias};                                                 \
+                    k->positions_out(r, count, CHANNELS, x, STEP, &one, 0, places, targets, count % 3);                \
                     for (int i = 0; i < r; i++)                                                                        \
                         for (int p = 0; p < count; p++) {                                                              \
                             REAL sum = bias[i];                                                                        \
@@ -78,6 +79,23 @@ static void report(const char *level, const char *kernel, int wrong)
                     for (int i = 0; i < r / places; i++) /* nothing beside them */                                     \
                         wrong += targets[i][-1] != 99 || targets[i][count * places] != 99;                             \
                 }                                                                                                      \
+        for (int r = 1; r <= 4; r++) {                                                                                 \
+            REAL *targets[4];                                                                                          \
+            const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};                   \
+            for (int i = 0; i < r; i++)                                                                                \
+                targets[i] = out + 16 + i * 1000;                                                                      \
+            k->positions_out(r, 101, CHANNELS, x, STEP, two, 1, 2, targets, 1);                                        \
+            for (int i = 0; i < 2 * r; i++)                                                                            \
+                for (int p = 0; p < 101; p++) {                                                                        \
+                    const convt_tap_class of = two[i % 2];                                                             \
+                    REAL sum = ((const REAL *)of.bias)[i / 2];                                                         \
+                    for (int t = 0; t < of.taps; t++)                                                                  \
+                        for (int c = 0; c < CHANNELS; c++)                                                             \
+                            sum += x[of.tap_offset[t] + c * STEP + p] *                                                \
+                                   ((const REAL *)of.w)[(t * CHANNELS + c) * r + i / 2];                               \
+                    wrong += sum != targets[i / 2][2 * p + i % 2];                                                     \
+                }                                                                                                      \
+        }                                                                                                              \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \
         const REAL *rows[16];                                                                                          \

@@ -142,17 +142,14 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
     outputs=st.integers(1, 40),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
     pads=st.tuples(*[st.integers(0, 2)] * 6),
-    taps=st.booleans(),
+    more=st.tuples(*[st.sampled_from([0, 0, 1, 2])] * 3),
     dtype=st.sampled_from([np.float32, np.float64]),
     layout=st.sampled_from(["contiguous", "sliced", "every second"]),
     threads=st.sampled_from([1, 3]),
 )
-def test_rows_of_one_class_of_places(level, size, channels, outputs, strides, pads, taps, dtype, layout, threads):
-    """Wide rows whose places have the same taps are written in one pass, others not; neither shows."""
-    kernel = (2, 1, 3) if taps else strides
-    if taps:
-        strides = (1, 1, 1)
-    pads = [pad * stride for pad, stride in zip(pads, 2 * strides, strict=True)]
+def test_wide_rows(level, size, channels, outputs, strides, pads, more, dtype, layout, threads):
+    """Those of which all places, or neighbours, have the same taps are written in one pass; it must not show."""
+    kernel = [stride + n for stride, n in zip(strides, more, strict=True)]
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, outputs, *kernel))
     b = integer_data(rng, outputs)
