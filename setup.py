@@ -90,7 +90,16 @@ setup(
                 depends=[str(header) for header in Path("convt").glob("*.h")],
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             )
-            for name in ("_box_compute", "_box_table", "_box_weights", "_kernels", "_memory", "_native")
+            for name in (
+                "_box_compute",
+                "_box_input",
+                "_box_output",
+                "_box_table",
+                "_box_weights",
+                "_kernels",
+                "_memory",
+                "_native",
+            )
         ]
     ),
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},

@@ -1,0 +1,256 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
+
+from libc.stdint cimport int64_t, uint16_t
+from libc.string cimport memset
+
+from convt._box_operands cimport Box, Operands, read_line
+from convt._box_table cimport (
+    INPUT, MAX_LANES, ORIGIN, PITCH, REACH, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
+)
+from convt._elements cimport BFLOAT16, read
+
+cdef enum:
+    STRIDED = 512  # floats that wait to be split, where x is not contiguous
+
+
+# The part of a packed box's axis that holds input: [begin, end) of its places; `first` is the input index of place 0.
+cdef struct Inside:
+    int64_t first
+    Py_ssize_t begin
+    Py_ssize_t end
+
+
+cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
+    cdef Inside part
+    cdef int64_t pitch = table.axes[a, PITCH]
+    part.first = box.begin[a] + table.axes[a, ORIGIN]
+    part.begin = min(max(0, -part.first), pitch)
+    part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
+    part.end = max(part.begin, min(part.end, pitch))
+    return part
+
+
+cdef void pack_along_channels(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
+    real_t *target, Py_ssize_t target_row, real_t *square,
+) noexcept nogil:
+    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t c, row, p, i, j, count, lanes = table.lanes
+    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef const real_t *lines[MAX_LANES]
+    cdef const char *source
+    for c from 0 <= c < table.in_channels by lanes:
+        for row in range(rows):
+            for p from 0 <= p < n by lanes:
+                count = min(lanes, n - p)
+                for i in range(lanes):
+                    # Channels beyond the last one repeat it; nothing reads them.
+                    source = x + min(c + i, table.in_channels - 1) * channel_step + row * row_step + p * step
+                    if direct and count == lanes:
+                        lines[i] = <const real_t *> source
+                    else:
+                        read_line(table, operands, source, step, count, square + i * lanes)
+                        lines[i] = square + i * lanes
+                if count == lanes:
+                    transpose(table, lines, 0, target + row * target_row + p * table.x_step + c, table.x_step)
+                else:
+                    for i in range(count):
+                        for j in range(lanes):
+                            target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
+
+
+cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
+    """Bits of precision of x if tile registers can be filled from where it lies; 0 if it must be copied as floats."""
+    if step != <Py_ssize_t> (sizeof(float) if operands.plain else sizeof(uint16_t)):
+        return 0
+    return 24 if operands.plain else 8 if operands.dtype == BFLOAT16 else 11
+
+
+cdef bint pack_pieces(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
+    float *target, Py_ssize_t target_row,
+) noexcept nogil:
+    """`pack_along_channels` for tile registers: target[row][place][32 channels][piece][32].
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t c, row, p, i, count, channels, line_step = channel_step
+    cdef int precision = precision_in_place(operands, step)
+    cdef bint refused = False
+    cdef float wide[TILE_CHANNELS * MAX_LANES]
+    cdef const char *source
+    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
+        channels = min(TILE_CHANNELS, table.in_channels - c)
+        for row in range(rows):
+            for p from 0 <= p < n by MAX_LANES:
+                count = min(MAX_LANES, n - p)
+                source = x + c * channel_step + row * row_step + p * step
+                if not precision:
+                    for i in range(channels):
+                        read(operands.dtype, source + i * channel_step, step, count, wide + i * MAX_LANES)
+                    source = <const char *> wide
+                    line_step = MAX_LANES * sizeof(float)
+                refused |= table.level.tiles.split_channels(
+                    table.pieces, precision or 24, source, line_step, channels, count,
+                    target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
+                    operands.least, operands.most,
+                )
+    return refused
+
+
+cdef void pack_along_positions(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows,
+    Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, real_t *target,
+) noexcept nogil:
+    """`rows` rows of one channel, each `n` places from `x` on with zeros before and after them."""
+    cdef Py_ssize_t row, step = operands.x_strides[table.n_axes]
+    if operands.plain and step == sizeof(real_t):
+        if real_t is float:
+            table.level.f32.lines(rows, before, n, after, x, row_step, target, before + n + after)
+        else:
+            table.level.f64.lines(rows, before, n, after, x, row_step, target, before + n + after)
+        return
+    for row in range(rows):
+        memset(target, 0, before * sizeof(real_t))
+        read_line(table, operands, x + row * row_step, step, n, target + before)
+        memset(target + before + n, 0, after * sizeof(real_t))
+        target += before + n + after
+
+
+cdef inline bint split_pair(
+    BoxTable table, const Operands *operands, int precision, const void **lines, Py_ssize_t before, Py_ssize_t n,
+    Py_ssize_t after, float *target, Py_ssize_t place,
+) noexcept nogil:
+    return table.level.tiles.split_positions(
+        table.pieces, precision, lines[0], lines[1], before, n, after, target, place, table.x_step,
+        operands.least, operands.most,
+    )
+
+
+cdef bint pack_pairs(
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Inside rows, Inside columns,
+    Py_ssize_t height, Py_ssize_t width, float *target, Py_ssize_t place,
+) noexcept nogil:
+    """Rows of every channel with zeros around them, lanes along positions, in pieces, from place number `place` of
+    target[16 places][32 channels][piece][pair of channels][16] on. `x` is the first place inside.
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
+    cdef Py_ssize_t pair, row, i, c, n = columns.end - columns.begin, count, channels
+    cdef int precision = precision_in_place(operands, step)
+    cdef bint refused = False
+    cdef float wide[2][STRIDED]
+    cdef float *begin
+    cdef const void *lines[2]
+    cdef const char *source
+    if precision and n == width and row_step == n * step:
+        # Rows that follow each other are one long row.
+        columns.begin, columns.end = rows.begin * width, rows.end * width
+        n = columns.end - columns.begin
+        width *= height
+        rows.begin, rows.end, height = 0, 1, 1
+    for pair in range(table.depth // table.pieces):
+        begin = target + pair // 16 * table.pieces * TILE_FLOATS + pair % 16 * MAX_LANES
+        channels = min(2, table.in_channels - 2 * pair)
+        for row in range(height):
+            source = x + 2 * pair * channel_step + (row - rows.begin) * row_step
+            for c in range(2):
+                lines[c] = source + c * channel_step if c < channels else NULL  # 0
+            if row < rows.begin or row >= rows.end:
+                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
+            elif precision:
+                refused |= split_pair(
+                    table, operands, precision, lines, columns.begin, n, width - columns.end, begin,
+                    place + row * width,
+                )
+            else:
+                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
+                for i from 0 <= i < n by STRIDED:
+                    count = min(STRIDED, n - i)
+                    for c in range(channels):
+                        read(operands.dtype, source + c * channel_step + i * step, step, count, wide[c])
+                        lines[c] = wide[c]
+                    refused |= split_pair(
+                        table, operands, 24, lines, 0, count, 0, begin, place + row * width + columns.begin + i
+                    )
+    return refused
+
+
+cdef bint pack_input(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
+) noexcept nogil:
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory.
+
+    Returns whether an element cannot be multiplied in pieces.
+    """
+    cdef Py_ssize_t last = table.n_axes - 1
+    cdef Py_ssize_t height = table.axes[last - 1, PITCH], width = table.axes[last, PITCH]
+    cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
+    cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
+    cdef Inside columns = part_inside(table, box, last), rows, part
+    cdef bint refused = False
+    cdef int64_t place
+    cdef const char *x
+    cdef real_t *begin
+    for a in range(last - 1):
+        blocks *= table.axes[a, PITCH]
+    for block in range(blocks):
+        rest = block
+        rows = part_inside(table, box, last - 1)
+        x = operands.x + group * table.in_channels * operands.x_strides[1]
+        for a in range(last - 2, -1, -1):
+            part = part_inside(table, box, a)
+            place = rest % table.axes[a, PITCH]
+            rest //= table.axes[a, PITCH]
+            if place < part.begin or place >= part.end:
+                rows.end = rows.begin  # nothing but zeros
+            x += (part.first + place) * operands.x_strides[a + 1 if a else 0]
+        x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
+        if table.along_channels:
+            begin = target + block * size * table.x_step
+            for r in range(height):
+                if r < rows.begin or r >= rows.end:
+                    memset(begin + r * width * table.x_step, 0, width * table.x_step * sizeof(real_t))
+                    continue
+                memset(begin + r * width * table.x_step, 0, columns.begin * table.x_step * sizeof(real_t))
+                memset(
+                    begin + (r * width + columns.end) * table.x_step, 0,
+                    (width - columns.end) * table.x_step * sizeof(real_t),
+                )
+            begin += (rows.begin * width + columns.begin) * table.x_step
+            if real_t is float and table.pieces:
+                refused |= pack_pieces(
+                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
+                    width * table.x_step,
+                )
+            else:
+                pack_along_channels(
+                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
+                    width * table.x_step, square,
+                )
+        elif real_t is float and table.pieces:
+            refused |= pack_pairs(table, operands, x, row_step, rows, columns, height, width, target, block * size)
+        else:
+            for c in range(table.in_channels):
+                begin = target + c * table.x_step + block * size
+                memset(begin, 0, rows.begin * width * sizeof(real_t))
+                pack_along_positions(
+                    table, operands, x + c * operands.x_strides[1], row_step, rows.end - rows.begin,
+                    columns.begin, columns.end - columns.begin, width - columns.end, begin + rows.begin * width,
+                )
+                memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
+    place = blocks * size
+    if table.along_channels:
+        memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
+    elif real_t is float and table.pieces:
+        rows.begin = rows.end = 0
+        size = (table.input_elements + MAX_LANES - 1) // MAX_LANES * MAX_LANES
+        pack_pairs(table, operands, x, row_step, rows, columns, 1, size - place, target, place)
+    else:
+        for c in range(table.depth):
+            memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
+    return refused

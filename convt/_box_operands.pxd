@@ -1,0 +1,57 @@
+"""What is read and written, and in which box; for the modules that pack, multiply and store boxes."""
+
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+
+from convt._box_table cimport MAX_AXES, BoxTable, real_t
+from convt._elements cimport BFLOAT16, DType, read, write
+
+
+cdef struct Operands:
+    DType dtype
+    bint plain  # stored in the type that sums are made in
+    bint stream  # y is so large that its stores should pass the caches
+    bint one_pass  # sums are written as outputs at once, where the table allows it
+    uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
+    const char *x
+    char *y
+    const cnp.npy_intp *x_strides
+    const cnp.npy_intp *y_strides
+
+
+# Where a box begins and how many cells it has, per axis.
+cdef struct Box:
+    int64_t begin[MAX_AXES]
+    int64_t size[MAX_AXES]
+
+
+cdef inline void read_line(
+    BoxTable table, const Operands *operands, const char *source, Py_ssize_t step, Py_ssize_t n, real_t *line
+) noexcept nogil:
+    """`read` with the level's own conversions where the elements are consecutive halves."""
+    if real_t is float and not operands.plain and step == sizeof(uint16_t):
+        table.level.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, line)
+    else:
+        read(operands.dtype, source, step, n, line)
+
+
+cdef inline void write_line(
+    BoxTable table, const Operands *operands, const real_t *line, Py_ssize_t n, char *target, Py_ssize_t step
+) noexcept nogil:
+    """`write` likewise."""
+    if real_t is float and not operands.plain and step == sizeof(uint16_t):
+        table.level.halves.narrow(operands.dtype == BFLOAT16, line, n, <uint16_t *> target)
+    else:
+        write(operands.dtype, line, n, target, step)
+
+
+cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:
+    """The runs of a box; `length` becomes the positions of each."""
+    cdef Py_ssize_t a, runs = 1
+    length[0] = 1
+    for a in range(table.n_axes):
+        if a < table.run_axis:
+            runs *= box.size[a]
+        else:
+            length[0] += (box.size[a] - 1) * table.steps[a]
+    return runs
