@@ -82,6 +82,11 @@ cdef bint pack_whole_vectors(
                     if rows[i] + lanes > w_end:  # reading a whole vector would leave the array
                         memcpy(copies + i * lanes, rows[i], count * sizeof(real_t))
                         rows[i] = copies + i * lanes
+                if table.pieces and count == lanes:
+                    transpose(
+                        table, rows, 0, turned + ((k * vectors + v) * chunk + channel) * lanes, vectors * chunk * lanes
+                    )
+                    continue
                 transpose(table, rows, 0, square, lanes)
                 for i in range(count):
                     t = (k + i) * vectors + v
@@ -103,9 +108,13 @@ cdef bint pack_whole_vectors(
 
 
 cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t lanes) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(lanes * sizeof(real_t) // 16):  # inlined, unlike a copy of unknown size
-        memcpy(<char *> target + 16 * i, <const char *> source + 16 * i, 16)
+    # Constant sizes are copied inline; a loop over smaller ones would become a call again.
+    if lanes * sizeof(real_t) == 64:
+        memcpy(target, source, 64)
+    elif lanes * sizeof(real_t) == 32:
+        memcpy(target, source, 32)
+    else:
+        memcpy(target, source, lanes * sizeof(real_t))
 
 
 cdef bint pack_block(

@@ -10,7 +10,7 @@ from cpython.ref cimport Py_REFCNT
 import numpy as np
 
 LARGE = 1 << 25
-MOST_KEPT = 1 << 26  # bytes of a block
+MOST_KEPT = (1 << 26) + 4096  # bytes of a block, with room to align 64 MB
 BLOCKS_KEPT = 2  # while one is filled, its predecessor often still has a name
 
 cdef list kept = []
