@@ -363,7 +363,9 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write every figure")
     options = parser.parse_args()
 
-    engines = [e for e in options.engines if importlib.util.find_spec(ENGINES[e][0])]
+    # convt is what the others are compared with.
+    wanted = dict.fromkeys(["convt", *options.engines])
+    engines = [e for e in wanted if importlib.util.find_spec(ENGINES[e][0])]
     workers = {engine: Worker(engine, options.threads) for engine in engines}
     results = {}
     for i, name in enumerate(options.layers):

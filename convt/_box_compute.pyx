@@ -3,10 +3,12 @@
 
 `convt.tiling` explains cells, classes, boxes and runs. A task is a box, a group and a range of output channels:
 
-1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets;
+1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
    stays in cache, one chain of fused multiply-adds per output;
-3. write the block's output rows once, places interleaved, rounded to the storage type.
+3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
+
+Where a row of outputs takes its places from one class or two, 2 and 3 are one: `multiply_and_store`.
 
 Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
 positions (input packed channel by channel) where output channels are few. The order of a sum depends on neither

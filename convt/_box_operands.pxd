@@ -11,7 +11,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
-    bint one_pass  # sums are written as outputs at once, where the table allows it
+    bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     char *y

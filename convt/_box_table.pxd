@@ -138,7 +138,7 @@ cdef class BoxTable:
     cdef int pieces
     cdef bint along_channels, double, columns_first
     cdef bint one_pass  # vectors of sums are written as outputs
-    cdef bint pairs  # and the two places of an output's neighbours are in two classes, one after the other
+    cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes

@@ -112,6 +112,8 @@ cdef class BoxTable:
         self.n_axes = self.axes.shape[0]
         self.run_axis = layout.run_axis
         self.boxes = layout.boxes
+        if pieces and not along_channels and not columns_first and layout.run_axis:
+            raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements = layout.input_elements
         self.group = geometry.group
         self.in_channels = geometry.in_channels // geometry.group
@@ -145,8 +147,8 @@ cdef class BoxTable:
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
         self.most_rows = MAX_ROWS
-        self.one_pass = plain and self.fits_one_pass(classes)
-        if self.one_pass and self.pairs:
+        self.one_pass, self.pairs = self.one_pass_and_pairs(classes) if plain else (False, False)
+        if self.pairs:
             self.most_rows = MAX_ROWS // 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
@@ -166,31 +168,26 @@ cdef class BoxTable:
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
 
-    def fits_one_pass(self, classes):
-        """Whether vectors of sums can be written as outputs, and in `pairs` whether two classes make a row of them."""
-        width = self.axes[self.n_axes - 1, BOX]
-        inner = self.inner_places
+    def one_pass_and_pairs(self, classes):
+        """Whether vectors of sums can be written as outputs, and whether two classes together make a row of these."""
+        width, inner = self.axes[self.n_axes - 1, BOX], self.inner_places
         if self.along_channels or self.columns_first or self.pieces or inner > 2:
-            return False
+            return False, False
         if self.axes[self.n_axes - 1, OUTPUT] % inner or self.places // inner > MAX_OUTER:
-            return False
+            return False, False
         if width % self.lanes and width < 4 * self.lanes:
-            return False  # several short rows share a vector otherwise
-        even, odd = classes[::2], classes[1::2]
-        self.pairs = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
-        if self.pairs:
+            return False, False  # several short rows share a vector otherwise
+        if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
+            # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
             # Half as many rows a tile read the input twice as often: 0.7 of the time at 16 channels, 1.3 at 128, and
-            # more where registers are few.
+            # more where registers, and so positions of a tile, are few.
             few = self.in_channels <= PAIRS_CHANNELS and self.max_positions >= 12
             few = few or max(self.columns(self.classes, 0, i) for i in range(self.classes.n)) <= 2
-            return few and len(even) == len(odd) and all(
-                a.places == tuple(p - 1 for p in b.places) for a, b in zip(even, odd, strict=True)
-            )
-        # Both places of an output's neighbours must lie in one tile.
-        blocks = (self.block_width(0), self.block_width(self.blocks - 1))
-        return inner == 1 or all(
-            tile % 2 == 0 for width in blocks for c in classes for tile in self.tile_widths(width * len(c.places))
-        )
+            return few, few
+        # The two places of a cell in a row of outputs must lie in one tile.
+        widths = (self.block_width(0), self.block_width(self.blocks - 1))
+        even = all(tile % 2 == 0 for n in widths for c in classes for tile in self.tile_widths(n * len(c.places)))
+        return inner == 1 or even, False
 
     def tile_widths(self, Py_ssize_t n):
         """Those of the tiles of `n` columns."""
@@ -274,13 +271,15 @@ cdef class BoxTable:
         return SLACK if not self.pieces or self.columns_first else 0
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
-        """Positions beyond a box's that tile registers read and write; along positions the slack covers them."""
+        """Positions beyond a box's that tile registers read and write; along positions lines are padded for them."""
         return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
 
     cdef Py_ssize_t input_size(self) noexcept nogil:
         """Elements of a packed box of input."""
         if not self.along_channels:
-            return self.line // self.lanes * self.x_step if self.pieces else self.depth * self.x_step
+            if not self.pieces:
+                return self.depth * self.x_step
+            return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t sums_size(self) noexcept nogil:

@@ -10,8 +10,8 @@ from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
-INPUT_BYTES = (1 << 20,)
-POSITION_TILES_BYTES = (1 << 19,)  # what several blocks of channels read again
+INPUT_BYTES = 1 << 20
+POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
 # With lanes along positions, 81 products of a row and its neighbours fill a megabyte. Larger boxes make fewer
 # products twice, smaller ones stay in the second-level cache: a megabyte more costs about 5 %.
 COLUMNS_BYTES = (1 << 20, 3 << 19, 5 << 19, 13 << 18)
@@ -32,7 +32,7 @@ class Boxes(NamedTuple):
     def of(
         cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: Path, pieces: int
     ) -> Optional["Boxes"]:
-        """The largest boxes for `path`, or None where none fits the scratch."""
+        """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
         item = 8 if dtype == "float64" else 4
         pieces = pieces if path.tiles else 0
         lanes, most = lanes_and_positions(isa, dtype == "float64", pieces)
@@ -51,21 +51,22 @@ class Boxes(NamedTuple):
         stored = padded(in_channels, unit)
         if path.tiles:
             stored = padded(in_channels, 32) // 2 * pieces + (lanes if path.along_channels else 0)
+        read = stored
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
-        slack = 0
-        budgets: tuple[int, ...] = INPUT_BYTES
+        budgets: tuple[int, ...] = (INPUT_BYTES,)
+        slack = 0  # elements beyond the last place
         if not path.along_channels:
-            slack = 8 * lanes * stored * item
+            slack = 8 * lanes * (stored - (read if path.tiles else 0))
             if path.columns_first:
                 budgets = COLUMNS_BYTES
             elif path.tiles:
-                slack, budgets = 0, POSITION_TILES_BYTES
+                budgets = (POSITION_TILES_BYTES,)
                 if any(low < high for low, high in cells.spans):
                     return None  # tiles of positions begin at every 16th
         best = None
         for budget in budgets:
-            limits = (most, stored * item, budget - slack, columns * item)
+            limits = (most, stored * item, budget - slack * item, columns * item)
             layout = cls.laid_out(cells, path, limits, 1)
             if layout is None or (best and layout.boxes == best.layout.boxes):
                 continue

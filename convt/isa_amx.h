@@ -6,7 +6,7 @@
    first product and releases them after its last.
 
    The unit flushes subnormal operands and results, and Inf - Inf in the pieces of Inf makes NaN: callers check that
-   every magnitude lies between two limits (`split_positions`, `magnitudes`). */
+   every magnitude lies between two limits (`split_channels`, `split_positions`, `magnitudes`). */
 
 #define CONVT_AMX
 #define CONVT_AMX_TILES                                                                                                \
@@ -44,7 +44,8 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Where the tiles of an operand lie: at `at` plus the tap's offset, or t * `tap` without a list of these; then the
+/* Where the tiles of an operand lie: at `at` plus the tap's offset of a list (only the left operand can have one), or
+   t * `tap` without; then the
    second of two tiles side by side, the next row of a tile, piece of the elements and 32 channels. In floats. */
 typedef struct {
     const float *at;
@@ -130,7 +131,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     _tile_zero(3);
     for (ptrdiff_t t = 0; pieces > 1 && t < taps; t++) {
         const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
-        const float *r = right.at + (right.taps ? right.taps[t] : t * right.tap);
+        const float *r = right.at + t * right.tap;
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {
             /* Tiles that stay loaded serve two products. */
             if (pieces == 3) {
@@ -165,7 +166,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     convt_amx_add_bias(rows, columns, pieces == 1, along_rows, bias, out, out_step);
     for (ptrdiff_t t = 0; t < taps; t++) {
         const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
-        const float *r = right.at + (right.taps ? right.taps[t] : t * right.tap);
+        const float *r = right.at + t * right.tap;
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {
             LOAD_LEFT(0);
             LOAD_RIGHT(0);
@@ -200,8 +201,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32], w
    [tap][32 channels][piece][vector] tiles, two bfloat16 to a float; `depth` is the floats of a place, and steps and
-   offsets are in floats. Sums of whole
-   tiles are written: out has room for 31 positions more, and x too. */
+   offsets are in floats. Sums of whole tiles are written: out has room for 31 positions more, and x too. */
 static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                                ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)

@@ -351,20 +351,14 @@ INLINE void NAME(transpose_registers)(VECTOR *block)
     }
 }
 
-/* LANES rows of LANES elements, transposed in registers. */
-INLINE void NAME(transpose_block)(const REAL *const *rows, ptrdiff_t offset, VECTOR *block)
-{
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        block[i] = LOAD(rows[i] + offset);
-    NAME(transpose_registers)(block);
-}
-
 /* The same into memory: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches, where out is aligned. */
 static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream)
 {
     VECTOR block[LANES];
-    NAME(transpose_block)(rows, offset, block);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        block[i] = LOAD(rows[i] + offset);
+    NAME(transpose_registers)(block);
     if (stream && ALIGNED(out) && out_step % LANES == 0) {
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)

@@ -95,7 +95,7 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
         NAME(transpose_registers)(block);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            *(NAME(unaligned) *)(out + i * out_step) = block[i];
+            memcpy(out + i * out_step, &block[i], sizeof block[i]);
         return;
     }
     for (int i = 0; i < LANES; i++)

@@ -1,11 +1,13 @@
 """Tile registers multiply float32 and float16 in bfloat16 pieces: what that must not change."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from cases import BFLOAT16, LAYOUTS, as_layout, oracle
 
 import convt
-from convt import isa
+from convt import isa, paths, plan
 
 pytestmark = pytest.mark.skipif("amx" not in isa.available(), reason="this machine has no AMX")
 
@@ -56,6 +58,40 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, change, opera
     change(operands[operand])
     wanted = at_level(monkeypatch, "avx512", *operands)
     np.testing.assert_array_equal(at_level(monkeypatch, "amx", *operands), wanted)
+
+
+@pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.POSITION_TILES], ids=lambda path: path.name)
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        (2.0**-102, False),
+        (2.0**-102 * (1 - 2.0**-8), True),
+        (2.0**100, False),
+        (2.0**100 * (1 + 2.0**-7), True),
+        (2.0**-130, True),
+        (0.0, False),
+    ],
+)
+def test_limits_of_magnitudes(monkeypatch, path, dtype, value, refused):
+    """With weights of 1, x may be from 2**-102 to 2**100; what is refused is prepared for again."""
+
+    def prepare(*arguments):
+        raise AssertionError("took the vector path")
+
+    monkeypatch.setenv("CONVT_ISA", "amx")
+    monkeypatch.setattr(plan, "VECTOR_PATHS", ())
+    monkeypatch.setattr(plan, "TILE_PATHS", (path,))
+    plan.make_plan.cache_clear()
+    layer = convt.ConvTranspose(np.ones((32, 32, 2, 2), dtype), strides=[2, 2])
+    x = np.ones((1, 32, 5, 7), dtype)
+    layer(x)
+    plan.make_plan.cache_clear()
+    assert layer.explain(x.shape)["kernel"] == path.name
+    monkeypatch.setattr(layer, "_prepare", prepare)
+    x[0, 17, 3, 5] = value
+    with pytest.raises(AssertionError) if refused else nullcontext():
+        layer(x)
 
 
 def test_large_and_small_that_meet_in_a_product_take_the_vector_path(monkeypatch):

@@ -123,6 +123,8 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 2, 100, 1024), (2, 17, 3, 3), (1, 2), (1, 0, 0, 1)),  # long rows across them
         ((2, 1, 900, 300), (1, 3, 4, 4), (2, 2), (1, 1, 1, 1)),
         ((1, 2, 700_001), (2, 2, 3), (1,), (1, 1)),
+        ((1, 2, 700_000), (2, 2, 2), (2,), (0, 0)),  # one row in several boxes
+        ((1, 2, 700_000), (2, 2, 4), (2,), (1, 1)),
     ],
 )
 def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
@@ -158,17 +160,26 @@ def test_wide_rows(level, size, channels, outputs, strides, pads, more, dtype, l
         wanted = oracle(x, w, b, attributes, dtype)
     except ValueError:
         return
-    out = as_layout(np.empty_like(wanted), layout)
+    out = as_layout(np.full_like(wanted, np.nan), layout)
     with forced((level, paths.POSITIONS)):
         convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), out=out, n_threads=threads, **attributes)
     np.testing.assert_array_equal(out, wanted)
+    if layout != "contiguous":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("dtype", "one_pass"), [(np.float32, True), (np.float64, True), (np.float16, False)])
-def test_kernel_equal_to_stride_is_written_in_one_pass(level, dtype, one_pass):
+@pytest.mark.parametrize(
+    ("kernel", "outputs", "group"), [(2, 6, 1), (4, 4, 4)], ids=["kernel equals stride", "depthwise, two classes"]
+)
+def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype, one_pass):
+    w = np.ones((4, outputs // group, kernel, kernel), dtype)
+    pad = (kernel - 2) // 2
     with forced((level, paths.POSITIONS)):
-        report = convt.ConvTranspose(np.ones((4, 6, 2, 2), dtype), strides=[2, 2]).explain((1, 4, 9, 64))
+        layer = convt.ConvTranspose(w, strides=[2, 2], pads=[pad] * 4, group=group)
+        report = layer.explain((1, 4, 9, 64))
     assert report["tiles"].get("one pass", False) == one_pass
 
 
@@ -293,7 +304,7 @@ def test_images_of_one_position_use_the_weights_as_they_are(level, config, seed,
         wanted = oracle(x, w, b, attributes, dtype)
     except ValueError:
         return
-    out = as_layout(np.empty_like(wanted), "sliced")
+    out = as_layout(np.full_like(wanted, np.nan), "sliced")
     with forced((level, None)):
         convt.conv_transpose(
             as_layout(x, layout), as_layout(w, layout), b, out=out, n_threads=threads, **attributes
