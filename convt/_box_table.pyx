@@ -179,8 +179,8 @@ cdef class BoxTable:
             return False, False  # several short rows share a vector otherwise
         if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
             # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
-            # Half as many rows a tile read the input twice as often: 0.7 of the time at 16 channels, 1.3 at 128, and
-            # more where registers, and so positions of a tile, are few.
+            # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
+            # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
             few = self.in_channels <= PAIRS_CHANNELS and self.max_positions >= 12
             few = few or max(self.columns(self.classes, 0, i) for i in range(self.classes.n)) <= 2
             return few, few
