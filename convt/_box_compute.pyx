@@ -21,11 +21,11 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from convt._box_input cimport pack_input
-from convt._box_operands cimport Box, Operands, count_runs
+from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, CHUNK, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, OUTPUT, STRIDE,
-    TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, TILE_POSITIONS, BoxTable, ClassList,
+    real_t, tap_class_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
@@ -38,6 +38,7 @@ cnp.import_array()
 cdef enum:
     STREAM_BYTES = 1 << 22
     LONG_ROW = 1 << 12
+    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 
@@ -306,37 +307,24 @@ cdef void multiply_and_store(
     Outputs beyond the last row go to `spare`.
     """
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, a, chunk, i, place, together = 2 if table.pairs else 1
-    cdef int64_t o
+    cdef Py_ssize_t rows = 1, row, outer, a, chunk, i, place, together = 2 if table.pairs else 1
     cdef int64_t idx[MAX_AXES]
-    cdef char *y
     cdef char *row_of_outer[MAX_OUTER]
     for a in range(last):
         rows *= box.size[a]
     for row in range(rows):
-        rest = row
+        find_row(table, box, row, idx)
         place = 0
-        for a in range(last - 1, -1, -1):
-            idx[a] = rest % box.size[a]
-            rest //= box.size[a]
+        for a in range(last):
             place += idx[a] * table.steps[a]
         for outer in range(table.places // table.inner_places):
-            y = operands.y + channel * operands.y_strides[1]
-            y += box.begin[last] * table.inner_places * <Py_ssize_t> sizeof(real_t)
-            place_rest = outer
-            for a in range(last - 1, -1, -1):
-                o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place_rest % table.axes[a, STRIDE]
-                place_rest //= table.axes[a, STRIDE]
-                if y != NULL and o < table.axes[a, OUTPUT]:
-                    y += o * operands.y_strides[a + 1 if a else 0]
-                else:
-                    y = NULL
-            row_of_outer[outer] = y
+            row_of_outer[outer] = row_of_outputs(table, operands, box, idx, outer, channel)
         for chunk from 0 <= chunk < box.size[last] by CHUNK * table.lanes:
             for i from 0 <= i < table.classes.n by together:
                 multiply_into_rows(
                     table, operands, block, i, min(CHUNK * table.lanes, box.size[last] - chunk),
-                    input + place + chunk, weights, bias, row_of_outer, chunk * table.inner_places, spare,
+                    input + place + chunk, weights, bias, row_of_outer, (box.begin[last] + chunk) * table.inner_places,
+                    spare,
                 )
 
 
@@ -345,7 +333,7 @@ cdef void multiply_into_rows(
     const real_t *input, const real_t *weights, const real_t *bias, char **row_of_outer, Py_ssize_t begin,
     real_t *spare,
 ) noexcept nogil:
-    """`n` cells of a class or, in pairs, of two: from place `begin` on of the rows of outputs that they belong to."""
+    """`n` cells of a class or, in pairs, of two: from output `begin` on of the rows that they belong to."""
     cdef Py_ssize_t i, c, place, column, columns, done = 0, tile, n_places = table.classes.places(first_class)
     cdef Py_ssize_t per_row = 1 if table.pairs else table.inner_places
     cdef real_t *targets[MAX_ROWS]

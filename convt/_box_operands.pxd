@@ -3,7 +3,7 @@
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from convt._box_table cimport MAX_AXES, BoxTable, real_t
+from convt._box_table cimport MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t
 from convt._elements cimport BFLOAT16, DType, read, write
 
 
@@ -55,3 +55,27 @@ cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *le
         else:
             length[0] += (box.size[a] - 1) * table.steps[a]
     return runs
+
+
+cdef inline void find_row(BoxTable table, const Box *box, Py_ssize_t row, int64_t *idx) noexcept nogil:
+    """The cell of a box that its row number `row` begins with, on every axis but the last."""
+    cdef Py_ssize_t a
+    for a in range(table.n_axes - 2, -1, -1):
+        idx[a] = row % box.size[a]
+        row //= box.size[a]
+
+
+cdef inline char *row_of_outputs(
+    BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, Py_ssize_t outer, Py_ssize_t channel
+) noexcept nogil:
+    """Where a row of y begins: that of places `outer`, on every axis but the last, of a row of cells; NULL beyond y."""
+    cdef Py_ssize_t a
+    cdef int64_t o
+    cdef char *y = operands.y + channel * operands.y_strides[1]
+    for a in range(table.n_axes - 2, -1, -1):
+        o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + outer % table.axes[a, STRIDE]
+        outer //= table.axes[a, STRIDE]
+        if o >= table.axes[a, OUTPUT]:
+            return NULL
+        y += o * operands.y_strides[a + 1 if a else 0]
+    return y

@@ -3,10 +3,8 @@
 
 from libc.stdint cimport int64_t, uint16_t
 
-from convt._box_operands cimport Box, Operands, count_runs, write_line
-from convt._box_table cimport (
-    CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose,
-)
+from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, write_line
+from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, BoxTable, real_t, transpose
 from convt._elements cimport BFLOAT16, write
 
 cdef enum:
@@ -146,13 +144,12 @@ cdef void store(
 ) noexcept nogil:
     """Write every output of one block of channels, the first of which is `channel` of y."""
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t rows = 1, row, rest, outer, place_rest, outer_places, a, e, i, index, position, run, radix
+    cdef Py_ssize_t rows = 1, row, outer, outer_places, a, e, i, index, position, run, radix
     cdef Py_ssize_t length, positions = table.positions(), column
     cdef Py_ssize_t width = table.block_width(block)
-    cdef int64_t o, end, begin
+    cdef int64_t end, begin
     cdef int64_t idx[MAX_AXES]
     cdef char *y
-    cdef bint inside
     cdef const real_t *of_class
     outer_places = table.places // table.inner_places
     for a in range(last):
@@ -161,12 +158,10 @@ cdef void store(
     begin = box.begin[last] * table.inner_places
     end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * table.inner_places)
     for row in range(rows):
-        rest = row
+        find_row(table, box, row, idx)
         run = position = 0
         radix = 1
         for a in range(last - 1, -1, -1):
-            idx[a] = rest % box.size[a]
-            rest //= box.size[a]
             if a < table.run_axis:
                 run += idx[a] * radix
                 radix *= box.size[a]
@@ -174,16 +169,8 @@ cdef void store(
                 position += idx[a] * table.steps[a]
         position += run * length
         for outer in range(outer_places):
-            inside = True
-            y = operands.y + channel * operands.y_strides[1]
-            place_rest = outer
-            for a in range(last - 1, -1, -1):
-                o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place_rest % table.axes[a, STRIDE]
-                place_rest //= table.axes[a, STRIDE]
-                if o >= table.axes[a, OUTPUT]:
-                    inside = False
-                y += o * operands.y_strides[a + 1 if a else 0]
-            if not inside:
+            y = row_of_outputs(table, operands, box, idx, outer, channel)
+            if y == NULL:
                 continue
             for e in range(table.inner_places):
                 index = outer * table.inner_places + e

@@ -104,7 +104,6 @@ cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
-    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
@@ -137,7 +136,7 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
     cdef bint along_channels, double, columns_first
-    cdef bint one_pass  # vectors of sums are written as outputs
+    cdef readonly bint one_pass  # vectors of sums are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]

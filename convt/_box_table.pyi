@@ -2,6 +2,8 @@ from convt.geometry import Geometry
 from convt.tiling import BoxLayout
 
 class BoxTable:
+    one_pass: bool
+
     def __init__(
         self,
         geometry: Geometry,
@@ -18,8 +20,6 @@ class BoxTable:
     def packed_elements(self) -> tuple[int, int]: ...
     @property
     def packing_digest(self) -> bytes: ...
-    @property
-    def writes_sums(self) -> bool: ...
     @property
     def weight_blocks(self) -> int: ...
     @property

@@ -215,11 +215,6 @@ cdef class BoxTable:
         return digest.digest()
 
     @property
-    def writes_sums(self):
-        """Whether vectors of sums are written as outputs at once, where rows of these are contiguous."""
-        return bool(self.one_pass)
-
-    @property
     def weight_blocks(self):
         """Blocks of output channels in a group."""
         return self.blocks

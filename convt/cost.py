@@ -101,7 +101,7 @@ def tile_cycles(
     """The same in tile registers of 16 positions by 16 columns."""
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.1 if path.along_channels else 1.1 if path.columns_first else 0.9, 0.0
+    factor, added = 1.1 if path.along_channels or path.columns_first else 0.9, 0.0
     if path.columns_first:
         half_tiles = -(-layout.input_elements // 16)
         taps_and_columns = [(1, block * kernel)]

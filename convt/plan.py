@@ -192,7 +192,7 @@ class BoxPlan(Plan):
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
-            **({"one pass": True} if self.table.writes_sums else {}),
+            **({"one pass": True} if self.table.one_pass else {}),
             "box": self.box,
             "boxes": self.boxes,
             "splits": self.splits,

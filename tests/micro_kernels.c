@@ -18,10 +18,20 @@ static void report(const char *level, const char *kernel, int wrong)
 }
 
 #define TEST(REAL)                                                                                                     \
+    /* Output `row` of `rows` at place p, lanes along positions. */                                                    \
+    static REAL sum_of_##REAL(const REAL *x, convt_tap_class of, int rows, int row, int p)                             \
+    {                                                                                                                  \
+        REAL sum = ((const REAL *)of.bias)[row];                                                                       \
+        for (int t = 0; t < of.taps; t++)                                                                              \
+            for (int c = 0; c < CHANNELS; c++)                                                                         \
+                sum += x[of.tap_offset[t] + c * STEP + p] * ((const REAL *)of.w)[(t * CHANNELS + c) * rows + row];     \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
     static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
     {                                                                                                                  \
         static REAL x[4096], w[4096], bias[64], out[9000];                                                             \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
+        const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
         const int n = 20, lanes = k->lanes;                                                                            \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 4096; i++) {                                                                               \
@@ -48,13 +58,8 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int r = 1; r <= 8; r++) {                                                                                 \
             k->positions(r, n, TAPS, taps, CHANNELS, x, STEP, w, bias, out, OUT);                                      \
             for (int i = 0; i < r; i++)                                                                                \
-                for (int p = 0; p < n; p++) {                                                                          \
-                    REAL sum = bias[i];                                                                                \
-                    for (int t = 0; t < TAPS; t++)                                                                     \
-                        for (int c = 0; c < CHANNELS; c++)                                                             \
-                            sum += x[taps[t] + c * STEP + p] * w[(t * CHANNELS + c) * r + i];                          \
-                    wrong += sum != out[i * OUT + p];                                                                  \
-                }                                                                                                      \
+                for (int p = 0; p < n; p++)                                                                            \
+                    wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                       \
         }                                                                                                              \
         report(level, #REAL " positions", wrong);                                                                      \
         wrong = 0;                                                                                                     \
@@ -66,16 +71,10 @@ static void report(const char *level, const char *kernel, int wrong)
                         out[i] = 99;                                                                                   \
                     for (int i = 0; i < r / places; i++)                                                               \
                         targets[i] = out + 16 + i * 1000 + count % 2 * lanes;                                          \
-                    const convt_tap_class one = {TAPS, taps, w, bias};                                                 \
                     k->positions_out(r, count, CHANNELS, x, STEP, &one, 0, places, targets, count % 3);                \
                     for (int i = 0; i < r; i++)                                                                        \
-                        for (int p = 0; p < count; p++) {                                                              \
-                            REAL sum = bias[i];                                                                        \
-                            for (int t = 0; t < TAPS; t++)                                                             \
-                                for (int c = 0; c < CHANNELS; c++)                                                     \
-                                    sum += x[taps[t] + c * STEP + p] * w[(t * CHANNELS + c) * r + i];                  \
-                            wrong += sum != targets[i / places][p * places + i % places];                              \
-                        }                                                                                              \
+                        for (int p = 0; p < count; p++)                                                                \
+                            wrong += sum_of_##REAL(x, one, r, i, p) != targets[i / places][p * places + i % places];   \
                     for (int i = 0; i < r / places; i++) /* nothing beside them */                                     \
                         wrong += targets[i][-1] != 99 || targets[i][count * places] != 99;                             \
                 }                                                                                                      \
@@ -86,15 +85,8 @@ static void report(const char *level, const char *kernel, int wrong)
                 targets[i] = out + 16 + i * 1000;                                                                      \
             k->positions_out(r, 101, CHANNELS, x, STEP, two, 1, 2, targets, 1);                                        \
             for (int i = 0; i < 2 * r; i++)                                                                            \
-                for (int p = 0; p < 101; p++) {                                                                        \
-                    const convt_tap_class of = two[i % 2];                                                             \
-                    REAL sum = ((const REAL *)of.bias)[i / 2];                                                         \
-                    for (int t = 0; t < of.taps; t++)                                                                  \
-                        for (int c = 0; c < CHANNELS; c++)                                                             \
-                            sum += x[of.tap_offset[t] + c * STEP + p] *                                                \
-                                   ((const REAL *)of.w)[(t * CHANNELS + c) * r + i / 2];                               \
-                    wrong += sum != targets[i / 2][2 * p + i % 2];                                                     \
-                }                                                                                                      \
+                for (int p = 0; p < 101; p++)                                                                          \
+                    wrong += sum_of_##REAL(x, two[i % 2], r, i / 2, p) != targets[i / 2][2 * p + i % 2];               \
         }                                                                                                              \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \
