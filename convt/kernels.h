@@ -9,6 +9,14 @@
 #include "half.h"
 #include "levels.h"
 
+/* The next loop, of at most 16 rounds, is unrolled and what it indexes with constants becomes registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define UNROLLED(i, n) UNROLL for (int i = 0; i < (n); i++)
+
 #define CONVT_INSTANCE(prefix)                                                                                         \
     {prefix##lanes,         prefix##max_positions, prefix##channels,   prefix##native,   prefix##positions,            \
      prefix##positions_out, prefix##transpose,     prefix##accumulate, prefix##add_rows, prefix##interleave,           \

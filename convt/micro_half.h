@@ -88,13 +88,11 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
 {
     NAME(vector) block[LANES];
     if (n == 2 * LANES && columns == LANES) {
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++)
+        UNROLLED (i, LANES)
             block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset),
                                                         *(const NAME(unaligned) *)(rows[2 * i + 1] + offset));
         NAME(transpose_registers)(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++)
+        UNROLLED (i, LANES)
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
         return;
     }
