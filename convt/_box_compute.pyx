@@ -392,8 +392,8 @@ cdef bint run_task(
     cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
     cdef real_t *products = sums + aligned(table.sums_size(), sizeof(real_t))
     cdef real_t *square = products + aligned(table.products_size(), sizeof(real_t))
-    cdef const real_t **columns_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
-    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (columns_of_place + max(table.inner_places, table.kernel))
+    cdef const real_t **sums_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
+    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (sums_of_place + max(table.places, table.kernel))
     for a in range(table.n_axes - 1, -1, -1):
         pieces = (table.axes[a, CELLS] + table.axes[a, BOX] - 1) // table.axes[a, BOX]
         box.begin[a] = rest % pieces * table.axes[a, BOX]
@@ -412,11 +412,11 @@ cdef bint run_task(
             continue
         multiply(
             table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
-            products, sums, columns_of_place,
+            products, sums, sums_of_place,
         )
         store(
             table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,
-            columns_of_place, step_of_place,
+            sums_of_place, step_of_place,
         )
     if table.pieces:
         table.level.tiles.release()
@@ -488,8 +488,11 @@ def run(
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
-    # A row whose ends share cache lines with its neighbours' is streamed only where it is long.
+    # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
+    # one count as one.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
+    if table.along_channels and y.ndim > 3 and y.strides[y.ndim - 2] == row_bytes:
+        row_bytes *= y.shape[y.ndim - 2]
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, write_line
-from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, BoxTable, real_t, transpose
+from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose
 from convt._elements cimport BFLOAT16, write
 
 cdef enum:
@@ -12,74 +12,90 @@ cdef enum:
     INTERLEAVED = 512  # floats that wait to be narrowed
 
 
-cdef void store_channels(
-    BoxTable table,
-    const Operands *operands,
-    Py_ssize_t channels,
-    const real_t **columns_of_place,
-    const Py_ssize_t *step_of_place,
-    int64_t cell,
-    int64_t begin,
-    int64_t end,
-    char *y,
+cdef inline void store_line(
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **rows, Py_ssize_t n, char *y,
     real_t *square,
 ) noexcept nogil:
-    """Outputs [begin, end) of a row whose first cell is `cell`, `channels` of them, sums lying along channels."""
+    """`n` consecutive outputs, up to a cache line of them, of `channels` channels; rows[i] has the sums of the i-th."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
-    # A whole cache line of a row at once: streamed in parts, with other rows in between, it would cost twice.
-    cdef bint halves = not operands.plain and step == sizeof(uint16_t)
-    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t lanes = table.lanes, line = max(lanes, CACHE_LINE // item)
-    cdef Py_ssize_t piece = lanes
-    cdef char *target
-    cdef Py_ssize_t m, i, part, count
+    cdef Py_ssize_t m, c, i, part, count, lanes = table.lanes, piece = lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
-    cdef int64_t o, j, e
-    cdef const real_t *rows[MAX_LINE]
-    if end - begin < line and not halves:
-        line = lanes
+    cdef bint halves = not operands.plain and step == sizeof(uint16_t)
+    cdef char *target
     if halves:
         piece = 2 * lanes
-    o = begin
-    while o < end:
-        if end - o < line and end - begin >= line:
-            o = end - line  # once more over the last few, in the same cache line
-        j = o // table.inner_places
-        e = o - j * table.inner_places
-        j -= cell
-        for i in range(min(line, end - o)):
-            rows[i] = columns_of_place[e] + j * step_of_place[e]
+    for m from 0 <= m < channels by lanes:
+        for part from 0 <= part < n by piece:
+            count = min(piece, n - part)
+            target = y + m * channel_step + part * step
+            if direct and count == piece and m + lanes <= channels:
+                transpose(
+                    table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), operands.stream
+                )
+            elif real_t is float and halves:
+                table.level.halves.transpose_narrow(
+                    operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
+                    <uint16_t *> target, channel_step // sizeof(uint16_t),
+                )
+            else:
+                for i from 0 <= i < count by lanes:
+                    transpose(table, rows + part + i, m, square, lanes)
+                    for c in range(min(lanes, channels - m)):
+                        write_line(
+                            table, operands, square + c * lanes, min(lanes, count - i),
+                            target + c * channel_step + i * step, step,
+                        )
+
+
+cdef void store_channels(
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **columns_of_place,
+    const Py_ssize_t *step_of_place, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total, Py_ssize_t row_step,
+    char *y, real_t *square,
+) noexcept nogil:
+    """`total` outputs of `channels` channels that follow each other in memory, sums lying along channels: row number
+    `row` of a plane of cells, rows of which lie `row_step` positions apart, and maybe more rows.
+
+    A whole cache line at once: streamed in parts, with other channels in between, it would cost twice.
+    """
+    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t step = operands.y_strides[table.n_axes]
+    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
+    cdef Py_ssize_t unaligned = <size_t> y % CACHE_LINE // item
+    cdef Py_ssize_t done = 0, left = row_outputs, n, i, e = 0, position = row // stride * row_step
+    cdef const real_t *sums[2 * MAX_LINE]  # of the outputs of the last line and the next
+    columns_of_place += row % stride * inner
+    step_of_place += row % stride * inner
+    while done < total:
+        n = min(line, total - done)
+        if operands.stream and unaligned and done == line:
+            n = min(n, line - unaligned)  # from the first aligned output on, over a few once more
+        for i in range(line, line + n):
+            sums[i] = columns_of_place[e] + position * step_of_place[e]
             e += 1
-            if e == table.inner_places:
+            left -= 1
+            if left == 0:
+                left = row_outputs
                 e = 0
-                j += 1
-        for i in range(max(0, end - o), line):
-            rows[i] = rows[0]
-        for m from 0 <= m < channels by lanes:
-            for part from 0 <= part < min(line, end - o) by piece:
-                count = min(piece, end - o - part)
-                target = y + m * channel_step + (o + part) * step
-                if direct and count == piece and m + lanes <= channels:
-                    transpose(
-                        table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), operands.stream
-                    )
-                elif real_t is float and halves:
-                    table.level.halves.transpose_narrow(
-                        operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
-                        <uint16_t *> target, channel_step // sizeof(uint16_t),
-                    )
-                else:
-                    for j from 0 <= j < count by lanes:
-                        transpose(table, rows + part + j, m, square, lanes)
-                        for i in range(min(lanes, channels - m)):
-                            write_line(
-                                table, operands, square + i * lanes, min(lanes, count - j),
-                                target + i * channel_step + j * step, step,
-                            )
-        o += line
-        if operands.stream and o == begin + line:
-            # Go on from the first aligned place, over a few once more.
-            o -= <size_t> (y + o * step) % CACHE_LINE // item
+                row += 1
+                position = row // stride * row_step
+                columns_of_place += inner
+                step_of_place += inner
+                if row % stride == 0:
+                    columns_of_place -= stride * inner
+                    step_of_place -= stride * inner
+            elif e == inner:
+                e = 0
+                position += 1
+        done += n
+        if done < line:
+            for i in range(line + n, 2 * line):
+                sums[i] = sums[line]
+            store_line(table, operands, channels, sums + line, n, y, square)
+        else:
+            store_line(table, operands, channels, sums + n, line, y + (done - line) * step, square)
+        for i in range(line):
+            sums[i] = sums[i + n]
 
 
 cdef void interleave_halves(
@@ -102,93 +118,116 @@ cdef void interleave_halves(
         )
 
 
-cdef void store_positions(
-    BoxTable table,
-    const Operands *operands,
-    Py_ssize_t channels,
-    const real_t **row_of_place,
-    const Py_ssize_t *step_of_place,
-    int64_t begin,
-    int64_t end,
-    char *y,
+cdef inline void store_row(
+    BoxTable table, const Operands *operands, const real_t **row_of_place, Py_ssize_t n, char *y
 ) noexcept nogil:
-    """Outputs [begin, end) of a row that starts with a cell, `channels` of them, sums lying along positions."""
-    cdef Py_ssize_t step = operands.y_strides[table.n_axes]
-    cdef Py_ssize_t m, e, i, whole = (end - begin) // table.inner_places
-    cdef bint direct = operands.plain and step == sizeof(real_t)
-    cdef bint halves = not operands.plain and step == sizeof(uint16_t) and table.inner_places <= MAX_LINE
-    cdef char *row
-    for m in range(channels):
-        row = y + m * operands.y_strides[1] + begin * step
-        if real_t is float and halves:
-            interleave_halves(table, operands, whole, <const float **> row_of_place, <uint16_t *> row)
-        elif direct:
-            if real_t is float:
-                table.level.f32.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
-            else:
-                table.level.f64.interleave(whole, table.inner_places, row_of_place, <real_t *> row, operands.stream)
-        for e in range(table.inner_places):
-            i = whole if direct or halves else 0
-            if i * table.inner_places + e < end - begin:
+    """`n` outputs of a row of cells, sums lying along positions."""
+    cdef Py_ssize_t step = operands.y_strides[table.n_axes], inner = table.inner_places
+    cdef Py_ssize_t e, whole = n // inner
+    if real_t is float and not operands.plain and step == sizeof(uint16_t) and inner <= MAX_LINE:
+        interleave_halves(table, operands, whole, <const float **> row_of_place, <uint16_t *> y)
+    elif operands.plain and step == sizeof(real_t):
+        if real_t is float:
+            table.level.f32.interleave(whole, inner, row_of_place, <real_t *> y, operands.stream)
+        else:
+            table.level.f64.interleave(whole, inner, row_of_place, <real_t *> y, operands.stream)
+    else:
+        whole = 0
+    if whole * inner < n:
+        for e in range(inner):
+            if whole * inner + e < n:
                 write(
-                    operands.dtype, row_of_place[e] + i,
-                    (end - begin - e + table.inner_places - 1) // table.inner_places - i,
-                    row + (i * table.inner_places + e) * step, table.inner_places * step,
+                    operands.dtype, row_of_place[e] + whole, (n - e + inner - 1) // inner - whole,
+                    y + (whole * inner + e) * step, inner * step,
                 )
-            row_of_place[e] += step_of_place[e]
+
+
+cdef void store_positions(
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
+    const Py_ssize_t *step_of_place, Py_ssize_t rows, Py_ssize_t row_outputs, Py_ssize_t row_step,
+    Py_ssize_t row_bytes, char *y,
+) noexcept nogil:
+    """`rows` rows of outputs of `channels` channels, sums lying along positions, `row_step` from a row of cells to the
+    next; `sums_of_place` is used up.
+    """
+    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t m, row, e, first
+    for row in range(rows):
+        first = row % stride * inner
+        for m in range(channels):
+            store_row(
+                table, operands, sums_of_place + first, row_outputs, y + m * operands.y_strides[1] + row * row_bytes
+            )
+            for e in range(first, first + inner):
+                sums_of_place[e] += step_of_place[e]
+        for e in range(first, first + inner):
+            sums_of_place[e] += row_step - channels * step_of_place[e]
 
 
 cdef void store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *sums, real_t *square, const real_t **columns_of_place, Py_ssize_t *step_of_place,
+    const real_t *sums, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
 ) noexcept nogil:
     """Write every output of one block of channels, the first of which is `channel` of y."""
-    cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t rows = 1, row, outer, outer_places, a, e, i, index, position, run, radix
-    cdef Py_ssize_t length, positions = table.positions(), column
-    cdef Py_ssize_t width = table.block_width(block)
-    cdef int64_t end, begin
+    cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
+    cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
+    cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
+    cdef Py_ssize_t a, i, index, position, run, radix
+    cdef Py_ssize_t length, positions = table.positions(), column, width = table.block_width(block)
+    cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
     cdef char *y
     cdef const real_t *of_class
-    outer_places = table.places // table.inner_places
-    for a in range(last):
-        rows *= box.size[a]
+    for a in range(rows_axis):
+        planes *= box.size[a]
     count_runs(table, box, &length)
-    begin = box.begin[last] * table.inner_places
-    end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * table.inner_places)
-    for row in range(rows):
-        find_row(table, box, row, idx)
+    row_step = length if rows_axis < table.run_axis else table.steps[rows_axis]
+    begin = box.begin[last] * inner
+    end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * inner)
+    rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * stride, cells * stride)
+    row_bytes = operands.y_strides[rows_axis + 1 if rows_axis else 0]
+    n = end - begin
+    # Rows that follow each other in memory are one long row; along positions, if their sums do so too.
+    if row_bytes == n * operands.y_strides[last + 1]:
+        if table.along_channels or (stride == 1 and row_step * inner == n):
+            merged = rows
+    for plane in range(planes):
+        find_row(table, box, plane * cells, idx)
         run = position = 0
-        radix = 1
-        for a in range(last - 1, -1, -1):
+        radix = cells if rows_axis < table.run_axis else 1
+        for a in range(rows_axis - 1, -1, -1):
             if a < table.run_axis:
                 run += idx[a] * radix
                 radix *= box.size[a]
             else:
                 position += idx[a] * table.steps[a]
         position += run * length
-        for outer in range(outer_places):
+        for outer from 0 <= outer < table.places // inner by stride:
             y = row_of_outputs(table, operands, box, idx, outer, channel)
             if y == NULL:
                 continue
-            for e in range(table.inner_places):
-                index = outer * table.inner_places + e
-                i = table.class_of_place[index]
-                of_class = class_sums(table, block, i, sums, positions)
+            y += begin * operands.y_strides[last + 1]
+            for i in range(stride * inner):
+                index = outer * inner + i
+                of_class = class_sums(table, block, table.class_of_place[index], sums, positions)
                 column = table.index_of_place[index]
                 if table.along_channels:
-                    step_of_place[e] = table.padded(table.columns(table.classes, block, i))
-                    columns_of_place[e] = of_class + position * step_of_place[e] + column * width
+                    step_of_place[i] = table.padded(table.columns(table.classes, block, table.class_of_place[index]))
+                    sums_of_place[i] = of_class + position * step_of_place[i] + column * width
                 else:
-                    step_of_place[e] = positions * table.classes.places(i)
-                    columns_of_place[e] = of_class + column * positions + position
+                    step_of_place[i] = positions * table.classes.places(table.class_of_place[index])
+                    sums_of_place[i] = of_class + column * positions + position
             if table.along_channels:
-                store_channels(
-                    table, operands, width, columns_of_place, step_of_place, box.begin[last], begin, end, y, square
-                )
+                for row from 0 <= row < rows by merged:
+                    store_channels(
+                        table, operands, width, sums_of_place, step_of_place, row, n, merged * n, row_step,
+                        y + row * row_bytes, square,
+                    )
             else:
-                store_positions(table, operands, width, columns_of_place, step_of_place, begin, end, y)
+                store_positions(
+                    table, operands, width, sums_of_place, step_of_place, rows // merged, merged * n, row_step,
+                    row_bytes, y,
+                )
 
 
 cdef inline const real_t *class_sums(

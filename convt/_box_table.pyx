@@ -226,7 +226,7 @@ cdef class BoxTable:
             (self.input_size() + self.sums_size() + self.products_size())
             * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
-            + max(self.inner_places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
+            + max(self.places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
             + 5 * CACHE_LINE
         )
 

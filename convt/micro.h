@@ -267,12 +267,12 @@ static void NAME(positions_out)(int rows, ptrdiff_t positions, ptrdiff_t channel
 {
     ptrdiff_t p = 0;
 #define TILE(n, v, e, two)                                                                                             \
-    for (; positions - p >= (v) * LANES; p += (v) * LANES) {                                                           \
+    for (; positions - p >= (v) * LANES && ((v) != 3 || (positions - p) / LANES != 4); p += (v) * LANES) {             \
         VECTOR sums[8][8];                                                                                             \
         NAME(class_tiles)(n, v, two, channels, x + p, x_step, classes, sums);                                          \
         NAME(write_tile)(two ? n : n / e, v, e, two ? 1 : e, two ? 4 : e - 1, sums, p, out, stream);                   \
     }
-/* Wide tiles, then narrow ones, then what does not fill a vector. */
+/* Wide tiles, then narrow ones, then what does not fill a vector; 2 and 2 vectors rather than 3 and 1. */
 #define ROWS(n, e, two)                                                                                                \
     case 32 * two + 16 * (e - 1) + n: {                                                                                \
         enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
