@@ -18,13 +18,13 @@ boxes nor threads.
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from convt._box_input cimport pack_input
 from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, TILE_POSITIONS, BoxTable, ClassList,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, REACH, TILE_POSITIONS, BoxTable, ClassList,
     real_t, tap_class_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
@@ -267,7 +267,7 @@ cdef void multiply(
     const real_t **terms,
 ) noexcept nogil:
     """Every sum of one block of channels of a box."""
-    cdef Py_ssize_t run, runs, length
+    cdef Py_ssize_t run, runs, length, shared, column
     if table.along_channels and table.columns_first:
         multiply_along_channels(
             table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products
@@ -282,8 +282,15 @@ cdef void multiply(
             table, table.classes, box, block, runs, length, input, weights, bias, sums
         )
     elif table.columns_first:
+        shared = box.shared * table.steps[1]
+        for column in range(table.columns(table.products, block, 0) if shared else 0):
+            memmove(
+                products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
+                shared * sizeof(real_t),
+            )
         multiply_along_positions(
-            table, table.products, block, input, table.input_elements, weights, bias, products, table.line
+            table, table.products, block, input, table.input_elements - shared, weights, bias, products + shared,
+            table.line,
         )
         add_columns_along_positions(
             table, box, block, products,
@@ -370,6 +377,44 @@ cdef void multiply_into_rows(
 
 # ---------------------------------------------------------------------------------------------- tasks
 
+cdef bint run_box(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, Py_ssize_t first_block,
+    Py_ssize_t end_block, const real_t *weights, const real_t *bias, char *scratch,
+) noexcept nogil:
+    """Some blocks of channels of a box. Returns whether its input cannot be multiplied in pieces."""
+    cdef Py_ssize_t block
+    cdef real_t *input = <real_t *> scratch
+    cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
+    cdef real_t *products = sums + aligned(table.sums_size(), sizeof(real_t))
+    cdef real_t *square = products + aligned(table.products_size(), sizeof(real_t))
+    cdef const real_t **sums_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
+    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (sums_of_place + max(table.places, table.kernel))
+    if pack_input(table, operands, box, group, input, square):
+        return True
+    if table.pieces:
+        table.level.tiles.configure()
+    for block in range(first_block, end_block):
+        if operands.one_pass:
+            multiply_and_store(
+                table, operands, box, group * table.out_channels + block * table.block, block, input,
+                weights + group * table.group_weights, bias + group * table.group_biases, sums,
+            )
+            continue
+        multiply(
+            table, box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
+            products, sums, sums_of_place,
+        )
+        store(
+            table, operands, box, group * table.out_channels + block * table.block, block, sums, square,
+            sums_of_place, step_of_place,
+        )
+    if table.pieces:
+        table.level.tiles.release()
+    if operands.stream:
+        table.level.f32.drain()
+    return False
+
+
 cdef bint run_task(
     BoxTable table,
     const Operands *operands,
@@ -379,50 +424,35 @@ cdef bint run_task(
     Py_ssize_t task,
     char *scratch,
 ) noexcept nogil:
-    """One box of one group, and one part of the group's blocks of channels; parts are the fastest index.
+    """A chain of boxes of one group, and one part of the group's blocks of channels; parts are the fastest index.
 
-    Returns whether the box's input cannot be multiplied in pieces: its outputs are not written then.
+    Returns whether the input of a box cannot be multiplied in pieces: its outputs are not written then.
     """
     cdef Py_ssize_t part = task % splits
-    cdef Py_ssize_t rest = task // splits % table.boxes
-    cdef Py_ssize_t group = task // splits // table.boxes
-    cdef Py_ssize_t a, block, pieces
+    cdef Py_ssize_t rest = task // splits % table.chains
+    cdef Py_ssize_t group = task // splits // table.chains
+    cdef Py_ssize_t a, size, pieces
+    cdef int64_t end
     cdef Box box
-    cdef real_t *input = <real_t *> scratch
-    cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
-    cdef real_t *products = sums + aligned(table.sums_size(), sizeof(real_t))
-    cdef real_t *square = products + aligned(table.products_size(), sizeof(real_t))
-    cdef const real_t **sums_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
-    cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (sums_of_place + max(table.places, table.kernel))
     for a in range(table.n_axes - 1, -1, -1):
-        pieces = (table.axes[a, CELLS] + table.axes[a, BOX] - 1) // table.axes[a, BOX]
-        box.begin[a] = rest % pieces * table.axes[a, BOX]
+        size = table.axes[a, BOX] * (table.chain if a == 1 else 1)
+        pieces = (table.axes[a, CELLS] + size - 1) // size
+        box.begin[a] = rest % pieces * size
         box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
         rest //= pieces
-    if pack_input(table, operands, &box, group, input, square):
-        return True
-    if table.pieces:
-        table.level.tiles.configure()
-    for block in range(part * table.blocks // splits, (part + 1) * table.blocks // splits):
-        if operands.one_pass:
-            multiply_and_store(
-                table, operands, &box, group * table.out_channels + block * table.block, block, input,
-                weights + group * table.group_weights, bias + group * table.group_biases, sums,
-            )
-            continue
-        multiply(
-            table, &box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
-            products, sums, sums_of_place,
-        )
-        store(
-            table, operands, &box, group * table.out_channels + block * table.block, block, sums, square,
-            sums_of_place, step_of_place,
-        )
-    if table.pieces:
-        table.level.tiles.release()
-    if operands.stream:
-        table.level.f32.drain()
-    return False
+    box.shared = 0
+    end = min(table.axes[1, CELLS], box.begin[1] + table.chain * table.axes[1, BOX])
+    while True:
+        if run_box(
+            table, operands, &box, group, part * table.blocks // splits, (part + 1) * table.blocks // splits, weights,
+            bias, scratch,
+        ):
+            return True
+        box.begin[1] += table.axes[1, BOX]
+        if box.begin[1] >= end:
+            return False
+        box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
+        box.shared = table.axes[1, REACH] - table.axes[1, ORIGIN]
 
 
 cdef inline Py_ssize_t aligned(Py_ssize_t elements, Py_ssize_t item) noexcept nogil:
@@ -480,7 +510,7 @@ def run(
     n_threads : int
     """
     cdef Operands operands
-    cdef Py_ssize_t tasks = table.group * table.boxes * splits
+    cdef Py_ssize_t tasks = table.group * table.chains * splits
     cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = np.empty(n_threads * step + CACHE_LINE, dtype=np.int8)

@@ -14,20 +14,23 @@ cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
 
 
-# The part of a packed box's axis that holds input: [begin, end) of its places; `first` is the input index of place 0.
+# The part of a packed box's axis that holds input: [begin, end) of its places, `pitch` of them; `first` is the input
+# index of place 0.
 cdef struct Inside:
     int64_t first
+    Py_ssize_t pitch
     Py_ssize_t begin
     Py_ssize_t end
 
 
 cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
     cdef Inside part
-    cdef int64_t pitch = table.axes[a, PITCH]
-    part.first = box.begin[a] + table.axes[a, ORIGIN]
-    part.begin = min(max(0, -part.first), pitch)
+    cdef int64_t shared = box.shared if a == 1 else 0
+    part.pitch = table.axes[a, PITCH] - shared
+    part.first = box.begin[a] + table.axes[a, ORIGIN] + shared
+    part.begin = min(max(0, -part.first), part.pitch)
     part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
-    part.end = max(part.begin, min(part.end, pitch))
+    part.end = max(part.begin, min(part.end, part.pitch))
     return part
 
 
@@ -188,24 +191,25 @@ cdef bint pack_input(
     Returns whether an element cannot be multiplied in pieces.
     """
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t height = table.axes[last - 1, PITCH], width = table.axes[last, PITCH]
     cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
+    cdef Inside columns = part_inside(table, box, last), rows = part_inside(table, box, last - 1), part
+    cdef Py_ssize_t height = rows.pitch, width = columns.pitch
     cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
-    cdef Inside columns = part_inside(table, box, last), rows, part
+    cdef Py_ssize_t shared = box.shared * table.steps[1] if last > 1 else 0
     cdef bint refused = False
     cdef int64_t place
     cdef const char *x
     cdef real_t *begin
     for a in range(last - 1):
-        blocks *= table.axes[a, PITCH]
+        blocks *= part_inside(table, box, a).pitch
     for block in range(blocks):
         rest = block
         rows = part_inside(table, box, last - 1)
         x = operands.x + group * table.in_channels * operands.x_strides[1]
         for a in range(last - 2, -1, -1):
             part = part_inside(table, box, a)
-            place = rest % table.axes[a, PITCH]
-            rest //= table.axes[a, PITCH]
+            place = rest % part.pitch
+            rest //= part.pitch
             if place < part.begin or place >= part.end:
                 rows.end = rows.begin  # nothing but zeros
             x += (part.first + place) * operands.x_strides[a + 1 if a else 0]
@@ -248,9 +252,9 @@ cdef bint pack_input(
         memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
-        size = (table.input_elements + MAX_LANES - 1) // MAX_LANES * MAX_LANES
+        size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
         pack_pairs(table, operands, x, row_step, rows, columns, 1, size - place, target, place)
     else:
         for c in range(table.depth):
-            memset(target + c * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
+            memset(target + c * table.x_step + place, 0, (table.x_step - shared - place) * sizeof(real_t))
     return refused

@@ -23,6 +23,7 @@ cdef struct Operands:
 cdef struct Box:
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
+    int64_t shared  # places on axis 1 whose products the box before has made
 
 
 cdef inline void read_line(

@@ -131,7 +131,7 @@ cdef class BoxTable:
     cdef const convt_level *level
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps
-    cdef Py_ssize_t n_axes, run_axis, boxes, input_elements
+    cdef Py_ssize_t n_axes, run_axis, chain, chains, input_elements
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces

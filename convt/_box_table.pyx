@@ -111,7 +111,7 @@ cdef class BoxTable:
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
         self.run_axis = layout.run_axis
-        self.boxes = layout.boxes
+        self.chain, self.chains = layout.chain, layout.tasks
         if pieces and not along_channels and not columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements = layout.input_elements

@@ -70,6 +70,9 @@ class Boxes(NamedTuple):
             layout = cls.laid_out(cells, path, limits, 1)
             if layout is None or (best and layout.boxes == best.layout.boxes):
                 continue
+            # Products are kept for the next box of one image where one block of channels has them all.
+            if path.columns_first and not path.along_channels and block == channels and len(layout.box) > 2:
+                layout = layout._replace(chain=layout.boxes_along if layout.box[0] == 1 else 1)
             cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
             if len(budgets) > 1:
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
@@ -86,11 +89,15 @@ class Boxes(NamedTuple):
 
     def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
         """The same, in a multiple of `wanted` boxes or at least so many, as far as there are cells."""
-        wanted *= -(-self.layout.boxes // wanted)
-        if self.layout.boxes == wanted:
-            return self
-        layout = self.laid_out(cells, self.path, self.limits, wanted)
-        return self._replace(layout=layout) if layout else self
+        threads, wanted = wanted, wanted * -(-self.layout.boxes // wanted)
+        layout = self.layout
+        if layout.boxes != wanted:
+            layout = self.laid_out(cells, self.path, self.limits, wanted) or layout
+        if self.layout.chain > 1:
+            along = layout.boxes_along
+            chains = min(along, threads // math.gcd(threads, layout.boxes // along))
+            layout = layout._replace(chain=-(-along // chains))
+        return self._replace(layout=layout)
 
 
 def padded(n: int, unit: int) -> int:

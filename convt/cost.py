@@ -43,7 +43,7 @@ def estimate(
     cycles = boxes * multiplied(layout, path, block, lanes, pieces, in_channels, kernel)
     cycles += stored(geometry, dtype, path, lanes)
     if path.tiles:  # vectors pack in a tenth of their time, in their factors
-        packed = geometry.group * layout.boxes * layout.input_elements * in_channels
+        packed = geometry.group * layout.boxes * layout.new_elements * in_channels
         cycles += (0.3 + 0.25 * pieces) * packed
     weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
     if path.tiles and weights > NEAR_WEIGHTS:
@@ -85,7 +85,7 @@ def position_cycles(
 ) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     if path.columns_first:
-        positions = -(-layout.input_elements // (3 * lanes)) * 3 * lanes
+        positions = -(-layout.new_elements // (3 * lanes)) * 3 * lanes
         return block * kernel * positions / lanes * (1.35 * in_channels / 2 + 1.35)
     positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
     rows = 0.0
@@ -103,7 +103,7 @@ def tile_cycles(
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.1 if path.along_channels or path.columns_first else 0.9, 0.0
     if path.columns_first:
-        half_tiles = -(-layout.input_elements // 16)
+        half_tiles = -(-layout.new_elements // 16)
         taps_and_columns = [(1, block * kernel)]
         if path.along_channels:
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements

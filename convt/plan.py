@@ -165,7 +165,7 @@ class BoxPlan(Plan):
         path = boxes.path
         self.path = path.name
         self.block = block = boxes.block
-        self.box, self.boxes = layout.box, layout.boxes
+        self.box, self.boxes, self.chain = layout.box, layout.boxes, layout.chain
         double = dtype == "float64"
         self.table = BoxTable(
             geometry,
@@ -180,7 +180,8 @@ class BoxPlan(Plan):
         )
         self.kind = "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
-        whole = layout.boxes * geometry.group
+        self.chains = layout.tasks
+        whole = self.chains * geometry.group
         self.splits = 1
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
@@ -195,8 +196,9 @@ class BoxPlan(Plan):
             **({"one pass": True} if self.table.one_pass else {}),
             "box": self.box,
             "boxes": self.boxes,
+            **({"chain": self.chain} if self.chain > 1 else {}),
             "splits": self.splits,
-            "tasks": self.boxes * self.geometry.group * self.splits,
+            "tasks": self.chains * self.geometry.group * self.splits,
         }
 
     @cached_property

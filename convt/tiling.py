@@ -75,6 +75,8 @@ class BoxLayout(NamedTuple):
         Of a full box.
     input_elements : int
         Places of a full box's packed input.
+    chain : int
+        Boxes along axis 1 that one task computes one after the other, the products of the places between kept.
     """
 
     axes: np.ndarray
@@ -85,6 +87,24 @@ class BoxLayout(NamedTuple):
     runs: int
     run_length: int
     input_elements: int
+    chain: int = 1
+
+    @property
+    def boxes_along(self) -> int:
+        """Boxes along axis 1."""
+        _, _, _, cells, box, *_ = self.axes[1]
+        return -(-int(cells) // int(box))
+
+    @property
+    def tasks(self) -> int:
+        """Chains of boxes."""
+        return self.boxes // self.boxes_along * -(-self.boxes_along // self.chain)
+
+    @property
+    def new_elements(self) -> float:
+        """Places of an average box that no box before it in its chain has multiplied."""
+        _, _, _, _, _, origin, reach, _ = self.axes[1]
+        return self.input_elements - float(reach - origin) * self.steps[1] * (1 - 1 / self.chain)
 
     @property
     def box(self) -> tuple[int, ...]:
@@ -180,9 +200,9 @@ def box_size(
         if best is None or cost < best[0]:
             best = cost, run_axis, runs, length
     assert best is not None
-    # The last cells' taps reach past the last pitch.
-    tail = sum((high - low) * s for (low, high), s in zip(spans, steps, strict=True))
-    return BoxSize(tuple(pitch), tuple(steps), *best[1:], pitch[0] * steps[0] + tail)
+    # The last cells' taps may reach past the last pitch.
+    reach = 1 + sum((n - 1 + high - low) * s for n, (low, high), s in zip(box, spans, steps, strict=True))
+    return BoxSize(tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
 
 
 def cut(geometry: Geometry) -> Cells | None:
