@@ -24,8 +24,8 @@ from convt._box_input cimport pack_input
 from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, REACH, TILE_POSITIONS, BoxTable, ClassList,
-    real_t, tap_class_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, REACH, TILE_POSITIONS,
+    BoxTable, ClassList, real_t, tap_class_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
@@ -267,7 +267,7 @@ cdef void multiply(
     const real_t **terms,
 ) noexcept nogil:
     """Every sum of one block of channels of a box."""
-    cdef Py_ssize_t run, runs, length, shared, column
+    cdef Py_ssize_t run, runs, length, shared, unused, column
     if table.along_channels and table.columns_first:
         multiply_along_channels(
             table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products
@@ -283,14 +283,15 @@ cdef void multiply(
         )
     elif table.columns_first:
         shared = box.shared * table.steps[1]
+        unused = (table.axes[1, BOX] - box.size[1]) * table.steps[1]
         for column in range(table.columns(table.products, block, 0) if shared else 0):
             memmove(
                 products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
                 shared * sizeof(real_t),
             )
         multiply_along_positions(
-            table, table.products, block, input, table.input_elements - shared, weights, bias, products + shared,
-            table.line,
+            table, table.products, block, input, table.input_elements - shared - unused, weights, bias,
+            products + shared, table.line,
         )
         add_columns_along_positions(
             table, box, block, products,

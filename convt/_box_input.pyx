@@ -195,7 +195,7 @@ cdef bint pack_input(
     cdef Inside columns = part_inside(table, box, last), rows = part_inside(table, box, last - 1), part
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch
     cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
-    cdef Py_ssize_t shared = box.shared * table.steps[1] if last > 1 else 0
+    cdef Py_ssize_t shared = box.shared * table.steps[1]
     cdef bint refused = False
     cdef int64_t place
     cdef const char *x

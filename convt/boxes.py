@@ -12,9 +12,9 @@ from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
 POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
-# With lanes along positions, 81 products of a row and its neighbours fill a megabyte. Larger boxes make fewer
-# products twice, smaller ones stay in the second-level cache: a megabyte more costs about 5 %.
-COLUMNS_BYTES = (1 << 20, 3 << 19, 5 << 19, 13 << 18)
+# Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
+# ones stay in the second-level cache: a megabyte more costs about 5 %.
+COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 
 
@@ -71,7 +71,7 @@ class Boxes(NamedTuple):
             if layout is None or (best and layout.boxes == best.layout.boxes):
                 continue
             # Products are kept for the next box of one image where one block of channels has them all.
-            if path.columns_first and not path.along_channels and block == channels and len(layout.box) > 2:
+            if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along if layout.box[0] == 1 else 1)
             cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
             if len(budgets) > 1:

@@ -76,7 +76,7 @@ def channel_cycles(
         return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
     vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
     # Several taps read the input again, and the zeros between rows.
-    again = 1.1 if any(len(c.shifts) > 1 for c in layout.classes) else 1
+    again = 1 if any(len(c.shifts) > 1 for c in layout.classes) else 0.93
     return again * in_channels * vectors * layout.runs * layout.run_length / 2
 
 
@@ -85,7 +85,7 @@ def position_cycles(
 ) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     if path.columns_first:
-        positions = -(-layout.new_elements // (3 * lanes)) * 3 * lanes
+        positions = math.ceil(layout.new_elements / (3 * lanes)) * 3 * lanes
         return block * kernel * positions / lanes * (1.35 * in_channels / 2 + 1.35)
     positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
     rows = 0.0
@@ -101,9 +101,9 @@ def tile_cycles(
     """The same in tile registers of 16 positions by 16 columns."""
     half_tiles = layout.runs * -(-layout.run_length // 16)
     taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.1 if path.along_channels or path.columns_first else 0.9, 0.0
+    factor, added = 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
-        half_tiles = -(-layout.new_elements // 16)
+        factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
         taps_and_columns = [(1, block * kernel)]
         if path.along_channels:
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
