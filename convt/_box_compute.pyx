@@ -342,27 +342,36 @@ cdef void multiply_into_rows(
     real_t *spare,
 ) noexcept nogil:
     """`n` cells of a class or, in pairs, of two: from output `begin` on of the rows that they belong to."""
-    cdef Py_ssize_t i, c, place, column, columns, done = 0, tile, n_places = table.classes.places(first_class)
-    cdef Py_ssize_t per_row = 1 if table.pairs else table.inner_places
+    cdef Py_ssize_t n_places = table.classes.places(first_class), first_place = table.classes.first_place[first_class]
+    cdef Py_ssize_t per_row = 1 if table.pairs else table.inner_places, n_classes = 2 if table.pairs else 1
+    cdef Py_ssize_t i, c, columns, done = 0, tile, index = 0, channel = 0
     cdef real_t *targets[MAX_ROWS]
     cdef tap_class_t classes[2]
+    cdef const real_t *w[2]
+    cdef const real_t *added[2]
     cdef char *y
+    for i in range(n_classes):
+        c = first_class + i
+        classes[i].taps = table.classes.taps(c)
+        classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
+        w[i] = weights + table.weight_offset[block, c]
+        added[i] = bias + table.bias_offset[block, c]
     columns = table.columns(table.classes, block, first_class)
     while done < columns:
         tile = table.tile_width(columns - done)
-        for i in range(2 if table.pairs else 1):
-            c = first_class + i
-            classes[i].taps = table.classes.taps(c)
-            classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
-            classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
-            classes[i].bias = bias + table.bias_offset[block, c] + done
+        for i in range(n_classes):
+            classes[i].w = w[i] + done * classes[i].taps * table.depth
+            classes[i].bias = added[i] + done
         for i in range(tile // per_row):
-            column = done + i * per_row
-            place = table.place_of_index[table.classes.first_place[first_class] + column % n_places]
-            y = row_of_outer[place // table.inner_places]
+            # A division by one or two places.
+            y = row_of_outer[table.place_of_index[first_place + index] >> table.inner_places - 1]
             targets[i] = spare
             if y != NULL:
-                targets[i] = <real_t *> (y + column // n_places * operands.y_strides[1]) + begin
+                targets[i] = <real_t *> (y + channel * operands.y_strides[1]) + begin
+            index += per_row
+            if index == n_places:
+                index = 0
+                channel += 1
         if real_t is float:
             table.level.f32.positions_out(
                 tile, n, table.in_channels, input, table.x_step, classes, table.pairs, table.inner_places, targets,
