@@ -24,10 +24,11 @@ from convt._box_input cimport pack_input
 from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ORIGIN, REACH, TILE_POSITIONS,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, ORIGIN,
+    REACH, STRIDE, TILE_POSITIONS,
     BoxTable, ClassList, real_t, tap_class_t,
 )
-from convt._elements cimport DType, FLOAT32, FLOAT64
+from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
 
 import numpy as np
 
@@ -336,6 +337,47 @@ cdef void multiply_and_store(
                 )
 
 
+cdef void multiply_tiles_and_store(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
+    const float *input, const float *weights, const float *bias,
+) noexcept nogil:
+    """`multiply_and_store` in tile registers, for cells that read one input each."""
+    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, taps = table.classes.taps(0)
+    cdef Py_ssize_t cells = 1, length = box.size[last], columns = table.columns(table.classes, block, 0)
+    cdef Py_ssize_t a, i, p, q, n, row, done, tile, outer, item = operands.y_strides[last + 1]
+    cdef int precision = 8 if operands.dtype == BFLOAT16 else 11
+    cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
+    cdef int64_t idx[MAX_AXES]
+    cdef char *y[2]
+    for a in range(table.n_axes):
+        cells *= box.size[a]
+    for i in range(columns // inner):
+        outer = i % (table.places // inner)
+        offsets[i] = i // (table.places // inner) * operands.y_strides[1]
+        for a in range(last - 1, 0, -1):
+            offsets[i] += outer % table.axes[a, STRIDE] * operands.y_strides[a + 1]
+            outer //= table.axes[a, STRIDE]
+    for p from 0 <= p < cells by TILE_POSITIONS:
+        n = min(TILE_POSITIONS, cells - p)
+        for i in range((n + MAX_LANES - 1) // MAX_LANES):
+            q = p + i * MAX_LANES
+            row = q // length
+            find_row(table, box, row, idx)
+            y[i] = row_of_outputs(table, operands, box, idx, 0, channel)
+            y[i] += (box.begin[last] + q - row * length) * inner * item
+        done = 0
+        while done < columns:
+            tile = table.tile_width(columns - done)
+            table.level.tiles.positions_out(
+                table.pieces, precision, tile // table.lanes, n, taps, table.depth,
+                input + p // MAX_LANES * table.x_step, table.x_step,
+                weights + table.weight_offset[block, 0] + done * taps * table.depth,
+                bias + table.bias_offset[block, 0] + done, min(tile, columns - done) // inner,
+                offsets + done // inner, y,
+            )
+            done += tile
+
+
 cdef void multiply_into_rows(
     BoxTable table, const Operands *operands, Py_ssize_t block, Py_ssize_t first_class, Py_ssize_t n,
     const real_t *input, const real_t *weights, const real_t *bias, char **row_of_outer, Py_ssize_t begin,
@@ -404,6 +446,12 @@ cdef bint run_box(
     if table.pieces:
         table.level.tiles.configure()
     for block in range(first_block, end_block):
+        if real_t is float and operands.one_pass and table.pieces:
+            multiply_tiles_and_store(
+                table, operands, box, group * table.out_channels + block * table.block, block, input,
+                weights + group * table.group_weights, bias + group * table.group_biases,
+            )
+            continue
         if operands.one_pass:
             multiply_and_store(
                 table, operands, box, group * table.out_channels + block * table.block, block, input,

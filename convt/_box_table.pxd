@@ -78,6 +78,10 @@ cdef extern from "levels.h" nogil:
             int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
             float *, Py_ssize_t
         ) noexcept nogil
+        void (*positions_out)(
+            int, int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *, int,
+            const Py_ssize_t *, char **
+        ) noexcept nogil
         bint (*split_channels)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
@@ -110,6 +114,7 @@ cdef enum:
     CACHE_LINE = 64
     TILE_POSITIONS = 32  # that tile registers multiply at once
     TILE_CHANNELS = 32
+    ONE_PASS_COLUMNS = 64  # of a block in tile registers that are written in one pass
     TILE_FLOATS = 256  # of memory that one tile register holds
 
 cdef enum:
@@ -136,7 +141,7 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
     cdef bint along_channels, double, columns_first
-    cdef readonly bint one_pass  # vectors of sums are written as outputs, where rows of these are contiguous
+    cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]

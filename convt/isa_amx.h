@@ -10,9 +10,9 @@
 
 #define CONVT_AMX
 #define CONVT_AMX_TILES                                                                                                \
-    {convt_amx_configure,  convt_amx_release,        convt_amx_channels,                                               \
-     convt_amx_positions,  convt_amx_split_channels, convt_amx_split_positions,                                        \
-     convt_amx_split_left, convt_amx_split_right,    convt_amx_magnitudes}
+    {convt_amx_configure,     convt_amx_release,        convt_amx_channels,        convt_amx_positions,                \
+     convt_amx_positions_out, convt_amx_split_channels, convt_amx_split_positions, convt_amx_split_left,               \
+     convt_amx_split_right,   convt_amx_magnitudes}
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -233,6 +233,29 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
     }
 }
 
+/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
+static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
+{
+    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
+    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
+}
+
+/* The same for up to 32 positions of two places each, which are interleaved and written as outputs, halves with
+   `precision` bits: those of the first and of the last 16 positions lie from y[0] and y[1] on, `offsets` bytes further
+   for each of `outputs` pairs of rows. */
+static void convt_amx_positions_out(int pieces, int precision, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
+                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
+                                    const ptrdiff_t *offsets, char *const *y)
+{
+    convt_avx512_f32_vector sums[32][2];
+    convt_amx_positions(pieces, rows, positions, taps, depth, x, x_step, w, bias, (float *)sums, 32);
+    for (int i = 0; i < outputs; i++)
+        for (int half = 0; 16 * half < positions; half++)
+            _mm512_mask_storeu_epi32(
+                y[half] + offsets[i], convt_amx_lanes(0, positions - 16 * half),
+                (__m512i)convt_avx512_f32_narrow_pairs(precision == 8, sums[2 * i][half], sums[2 * i + 1][half]));
+}
+
 #undef INSTANCES
 #undef FOUR
 #undef ONE
@@ -341,13 +364,6 @@ static inline __attribute__((always_inline)) int convt_amx_channels_of(const int
             _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)pairs[p][i]);
     }
     return convt_amx_leaves(precision, &range, least, most);
-}
-
-/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
-static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
-{
-    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
-    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
 }
 
 static inline __attribute__((always_inline)) int convt_amx_positions_of(const int pieces, const int precision,

@@ -59,6 +59,9 @@ typedef struct {
                      ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
+    void (*positions_out)(int pieces, int precision, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
+                          const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
+                          const ptrdiff_t *offsets, char *const *y);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,
