@@ -183,6 +183,59 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
     assert report["tiles"].get("one pass", False) == one_pass
 
 
+@pytest.mark.skipif("amx" not in LEVELS, reason="needs tile registers")
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize(
+    ("size", "outputs", "outer"),
+    [
+        ((5, 16), 9, (2,)),  # 16 positions a row, tiles partly empty
+        ((3, 48), 40, (3,)),  # several blocks of channels
+        ((1, 50), 5, (2,)),  # a row that ends within a tile
+        ((60, 400), 3, (2,)),  # several boxes
+        ((2, 3, 32), 17, (1, 2)),
+        ((50,), 20, ()),
+    ],
+)
+def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, dtype):
+    strides = (*outer, 2)
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2 if size[-1] == 16 else 1, 33, *size)), integer_data(rng, (33, outputs, *strides))
+    b = integer_data(rng, outputs)
+    wanted = oracle(x, w, b, {"strides": strides}, dtype)
+    out = as_layout(np.full_like(wanted, np.nan), layout)
+    with forced(("amx", paths.POSITION_TILES)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=2)
+        layer(x.astype(dtype), out=out)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape"),
+    [
+        ((2, 17, 60_000), (17, 1, 9)),
+        ((1, 17, 190, 71), (17, 1, 9, 9)),
+        ((2, 17, 12, 40, 41), (17, 2, 3, 3, 3)),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_between_boxes_are_made_once(level, x_shape, w_shape, threads):
+    path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    attributes = {"strides": [2] * (len(x_shape) - 2), "pads": [1] * 2 * (len(x_shape) - 2)}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(np.float32), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["tiles"]["chain"] > 1
+        y = layer(x.astype(np.float32))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
 @every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
