@@ -500,17 +500,16 @@ cdef bint run_task(
         rest //= pieces
     box.shared = 0
     end = min(table.axes[1, CELLS], box.begin[1] + table.chain * table.axes[1, BOX])
-    while True:
+    while box.begin[1] < end:
+        box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
         if run_box(
             table, operands, &box, group, part * table.blocks // splits, (part + 1) * table.blocks // splits, weights,
             bias, scratch,
         ):
             return True
         box.begin[1] += table.axes[1, BOX]
-        if box.begin[1] >= end:
-            return False
-        box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
         box.shared = table.axes[1, REACH] - table.axes[1, ORIGIN]
+    return False
 
 
 cdef inline Py_ssize_t aligned(Py_ssize_t elements, Py_ssize_t item) noexcept nogil:

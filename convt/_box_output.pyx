@@ -18,7 +18,7 @@ cdef inline void store_line(
 ) noexcept nogil:
     """`n` consecutive outputs, up to a cache line of them, of `channels` channels; rows[i] has the sums of the i-th."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
-    cdef Py_ssize_t m, c, i, part, count, lanes = table.lanes, piece = lanes
+    cdef Py_ssize_t m, c, i, part, count, lanes = table.lanes, piece = n if n % table.lanes == 0 else lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
     cdef bint halves = not operands.plain and step == sizeof(uint16_t)
     cdef char *target
@@ -28,9 +28,10 @@ cdef inline void store_line(
         for part from 0 <= part < n by piece:
             count = min(piece, n - part)
             target = y + m * channel_step + part * step
-            if direct and count == piece and m + lanes <= channels:
+            if direct and count % lanes == 0 and m + lanes <= channels:
                 transpose(
-                    table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), operands.stream
+                    table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), count // lanes,
+                    operands.stream,
                 )
             elif real_t is float and halves:
                 table.level.halves.transpose_narrow(

@@ -25,7 +25,7 @@ cdef extern from "levels.h" nogil:
         void (*positions_out)(
             int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
         ) noexcept nogil
-        void (*transpose)(const float **, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
+        void (*transpose)(const float **, int, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
@@ -51,7 +51,7 @@ cdef extern from "levels.h" nogil:
         void (*positions_out)(
             int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **, bint
         ) noexcept nogil
-        void (*transpose)(const double **, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
+        void (*transpose)(const double **, int, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
@@ -166,9 +166,10 @@ cdef const convt_level *find_level(str level) except NULL
 
 
 cdef inline void transpose(
-    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step, bint stream=False
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step, int blocks=1,
+    bint stream=False,
 ) noexcept nogil:
     if real_t is float:
-        table.level.f32.transpose(rows, offset, out, out_step, stream)
+        table.level.f32.transpose(rows, blocks, offset, out, out_step, stream)
     else:
-        table.level.f64.transpose(rows, offset, out, out_step, stream)
+        table.level.f64.transpose(rows, blocks, offset, out, out_step, stream)

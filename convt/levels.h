@@ -27,7 +27,8 @@ typedef struct {
                           REAL *out, ptrdiff_t out_step);                                                              \
         void (*positions_out)(int rows, ptrdiff_t positions, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,      \
                               const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream);    \
-        void (*transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream);       \
+        void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, REAL *out, ptrdiff_t out_step,        \
+                          int stream);                                                                                 \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
         void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
                          ptrdiff_t target_step);                                                                       \

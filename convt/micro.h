@@ -333,20 +333,29 @@ INLINE void NAME(transpose_registers)(VECTOR *block)
     }
 }
 
-/* The same into memory: out[i*out_step + j] = rows[j][offset + i]. `stream`: past the caches, where out is aligned. */
-static void NAME(transpose)(const REAL *const *rows, ptrdiff_t offset, REAL *out, ptrdiff_t out_step, int stream)
+/* The same into memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
+   i]. `stream`: past the caches, where out is aligned; parts of a line streamed at different times would cost several
+   times as much. */
+static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, REAL *out, ptrdiff_t out_step,
+                            int stream)
 {
-    VECTOR block[LANES];
+    enum { MOST = 64 / sizeof(REAL) / LANES };
+    VECTOR block[MOST][LANES];
+    UNROLLED (b, MOST)
+        if (b < blocks) {
+            UNROLLED (i, LANES)
+                block[b][i] = LOAD(rows[b * LANES + i] + offset);
+            NAME(transpose_registers)(block[b]);
+        }
+    stream = stream && ALIGNED(out) && out_step % LANES == 0;
     UNROLLED (i, LANES)
-        block[i] = LOAD(rows[i] + offset);
-    NAME(transpose_registers)(block);
-    if (stream && ALIGNED(out) && out_step % LANES == 0) {
-        UNROLLED (i, LANES)
-            STREAM(out + i * out_step, block[i]);
-        return;
-    }
-    UNROLLED (i, LANES)
-        STORE(out + i * out_step, block[i]);
+        UNROLLED (b, MOST)
+            if (b < blocks) {
+                if (stream)
+                    STREAM(out + i * out_step + b * LANES, block[b][i]);
+                else
+                    STORE(out + i * out_step + b * LANES, block[b][i]);
+            }
 }
 
 /* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...]. */

@@ -93,10 +93,13 @@ static void report(const char *level, const char *kernel, int wrong)
         const REAL *rows[16];                                                                                          \
         for (int i = 0; i < 16; i++)                                                                                   \
             rows[i] = x + 31 * i;                                                                                      \
-        k->transpose(rows, 3, out, lanes, 1);                                                                          \
-        for (int i = 0; i < lanes; i++)                                                                                \
-            for (int j = 0; j < lanes; j++)                                                                            \
-                wrong += out[i * lanes + j] != rows[j][3 + i];                                                         \
+        for (int blocks = 1; blocks * lanes * sizeof(REAL) <= 64; blocks++)                                            \
+            for (int stream = 0; stream < 2; stream++) {                                                               \
+                k->transpose(rows, blocks, 3, out, 16, stream);                                                        \
+                for (int i = 0; i < lanes; i++)                                                                        \
+                    for (int j = 0; j < blocks * lanes; j++)                                                           \
+                        wrong += out[i * 16 + j] != rows[j][3 + i];                                                    \
+            }                                                                                                          \
         report(level, #REAL " transpose", wrong);                                                                      \
         wrong = 0;                                                                                                     \
         for (int places = 1; places <= 4; places++)                                                                    \
