@@ -1,14 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The vectorised levels: boxes of cells, multiplied by micro-kernels.
 
-`convt.tiling` explains cells, classes, boxes and runs. A task is a box, a group and a range of output channels:
+`convt.tiling` explains cells, classes, boxes and runs. A task is a chain of boxes, mostly of one, a group and a range
+of output channels. For each box:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
    stays in cache, one chain of fused multiply-adds per output;
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
-Where a row of outputs takes its places from one class or two, 2 and 3 are one: `multiply_and_store`.
+Where a row of outputs takes its places from one class or two, 2 and 3 are one: `multiply_and_store`, and
+`multiply_tiles_and_store` in tile registers.
 
 Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
 positions (input packed channel by channel) where output channels are few. The order of a sum depends on neither
@@ -345,7 +347,6 @@ cdef void multiply_tiles_and_store(
     cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, taps = table.classes.taps(0)
     cdef Py_ssize_t cells = 1, length = box.size[last], columns = table.columns(table.classes, block, 0)
     cdef Py_ssize_t a, i, p, q, n, row, done, tile, outer, item = operands.y_strides[last + 1]
-    cdef int precision = 8 if operands.dtype == BFLOAT16 else 11
     cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
     cdef int64_t idx[MAX_AXES]
     cdef char *y[2]
@@ -369,7 +370,7 @@ cdef void multiply_tiles_and_store(
         while done < columns:
             tile = table.tile_width(columns - done)
             table.level.tiles.positions_out(
-                table.pieces, precision, tile // table.lanes, n, taps, table.depth,
+                table.pieces, operands.dtype == BFLOAT16, tile // table.lanes, n, taps, table.depth,
                 input + p // MAX_LANES * table.x_step, table.x_step,
                 weights + table.weight_offset[block, 0] + done * taps * table.depth,
                 bias + table.bias_offset[block, 0] + done, min(tile, columns - done) // inner,
@@ -434,7 +435,7 @@ cdef bint run_box(
     Py_ssize_t end_block, const real_t *weights, const real_t *bias, char *scratch,
 ) noexcept nogil:
     """Some blocks of channels of a box. Returns whether its input cannot be multiplied in pieces."""
-    cdef Py_ssize_t block
+    cdef Py_ssize_t block, channel
     cdef real_t *input = <real_t *> scratch
     cdef real_t *sums = input + aligned(table.input_size(), sizeof(real_t))
     cdef real_t *products = sums + aligned(table.sums_size(), sizeof(real_t))
@@ -445,27 +446,17 @@ cdef bint run_box(
         return True
     if table.pieces:
         table.level.tiles.configure()
+    weights += group * table.group_weights
+    bias += group * table.group_biases
     for block in range(first_block, end_block):
+        channel = group * table.out_channels + block * table.block
         if real_t is float and operands.one_pass and table.pieces:
-            multiply_tiles_and_store(
-                table, operands, box, group * table.out_channels + block * table.block, block, input,
-                weights + group * table.group_weights, bias + group * table.group_biases,
-            )
-            continue
-        if operands.one_pass:
-            multiply_and_store(
-                table, operands, box, group * table.out_channels + block * table.block, block, input,
-                weights + group * table.group_weights, bias + group * table.group_biases, sums,
-            )
-            continue
-        multiply(
-            table, box, block, input, weights + group * table.group_weights, bias + group * table.group_biases,
-            products, sums, sums_of_place,
-        )
-        store(
-            table, operands, box, group * table.out_channels + block * table.block, block, sums, square,
-            sums_of_place, step_of_place,
-        )
+            multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias)
+        elif operands.one_pass:
+            multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
+        else:
+            multiply(table, box, block, input, weights, bias, products, sums, sums_of_place)
+            store(table, operands, box, channel, block, sums, square, sums_of_place, step_of_place)
     if table.pieces:
         table.level.tiles.release()
     if operands.stream:
@@ -567,6 +558,7 @@ def run(
     n_threads : int
     """
     cdef Operands operands
+    cdef Py_ssize_t last
     cdef Py_ssize_t tasks = table.group * table.chains * splits
     cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
@@ -578,7 +570,11 @@ def run(
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
     # one count as one.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    if table.along_channels and y.ndim > 3 and y.strides[y.ndim - 2] == row_bytes:
+    last = table.n_axes - 1
+    if (
+        table.along_channels and last > 1 and table.axes[last, BOX] == table.axes[last, CELLS]
+        and y.strides[y.ndim - 2] == row_bytes
+    ):
         row_bytes *= y.shape[y.ndim - 2]
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW

@@ -186,7 +186,8 @@ cdef bint pack_pairs(
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory.
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory; but not
+    the places that the box before had too.
 
     Returns whether an element cannot be multiplied in pieces.
     """

@@ -30,13 +30,13 @@ cdef inline void store_line(
             target = y + m * channel_step + part * step
             if direct and count % lanes == 0 and m + lanes <= channels:
                 transpose(
-                    table, rows + part, m, <real_t *> target, channel_step // sizeof(real_t), count // lanes,
-                    operands.stream,
+                    table, rows + part, m, <real_t *> target, channel_step // <Py_ssize_t> sizeof(real_t),
+                    count // lanes, operands.stream,
                 )
             elif real_t is float and halves:
                 table.level.halves.transpose_narrow(
                     operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
-                    <uint16_t *> target, channel_step // sizeof(uint16_t),
+                    <uint16_t *> target, channel_step // <Py_ssize_t> sizeof(uint16_t),
                 )
             else:
                 for i from 0 <= i < count by lanes:
@@ -49,12 +49,12 @@ cdef inline void store_line(
 
 
 cdef void store_channels(
-    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **columns_of_place,
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
     const Py_ssize_t *step_of_place, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total, Py_ssize_t row_step,
     char *y, real_t *square,
 ) noexcept nogil:
-    """`total` outputs of `channels` channels that follow each other in memory, sums lying along channels: row number
-    `row` of a plane of cells, rows of which lie `row_step` positions apart, and maybe more rows.
+    """`total` outputs of each of `channels` channels, which follow each other in memory, sums lying along channels:
+    rows of `row_outputs` from number `row` of a plane of cells on, whose rows lie `row_step` positions apart.
 
     A whole cache line at once: streamed in parts, with other channels in between, it would cost twice.
     """
@@ -65,14 +65,14 @@ cdef void store_channels(
     cdef Py_ssize_t unaligned = <size_t> y % CACHE_LINE // item
     cdef Py_ssize_t done = 0, left = row_outputs, n, i, e = 0, position = row // stride * row_step
     cdef const real_t *sums[2 * MAX_LINE]  # of the outputs of the last line and the next
-    columns_of_place += row % stride * inner
+    sums_of_place += row % stride * inner
     step_of_place += row % stride * inner
     while done < total:
         n = min(line, total - done)
         if operands.stream and unaligned and done == line:
             n = min(n, line - unaligned)  # from the first aligned output on, over a few once more
         for i in range(line, line + n):
-            sums[i] = columns_of_place[e] + position * step_of_place[e]
+            sums[i] = sums_of_place[e] + position * step_of_place[e]
             e += 1
             left -= 1
             if left == 0:
@@ -80,10 +80,10 @@ cdef void store_channels(
                 e = 0
                 row += 1
                 position = row // stride * row_step
-                columns_of_place += inner
+                sums_of_place += inner
                 step_of_place += inner
                 if row % stride == 0:
-                    columns_of_place -= stride * inner
+                    sums_of_place -= stride * inner
                     step_of_place -= stride * inner
             elif e == inner:
                 e = 0

@@ -79,7 +79,7 @@ cdef extern from "levels.h" nogil:
             float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *, int,
+            int, bint, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *, int,
             const Py_ssize_t *, char **
         ) noexcept nogil
         bint (*split_channels)(

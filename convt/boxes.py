@@ -70,9 +70,10 @@ class Boxes(NamedTuple):
             layout = cls.laid_out(cells, path, limits, 1)
             if layout is None or (best and layout.boxes == best.layout.boxes):
                 continue
-            # Products are kept for the next box of one image where one block of channels has them all.
+            # Products are kept for the next box where one block of channels has them all. (An image is cut up only
+            # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
-                layout = layout._replace(chain=layout.boxes_along if layout.box[0] == 1 else 1)
+                layout = layout._replace(chain=layout.boxes_along)
             cycles = estimate(geometry, dtype, layout, path, block, lanes, pieces)
             if len(budgets) > 1:
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
@@ -87,16 +88,17 @@ class Boxes(NamedTuple):
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted)
 
-    def for_threads(self, cells: Cells, wanted: int) -> "Boxes":
-        """The same, in a multiple of `wanted` boxes or at least so many, as far as there are cells."""
-        threads, wanted = wanted, wanted * -(-self.layout.boxes // wanted)
+    def for_threads(self, cells: Cells, threads: int) -> "Boxes":
+        """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells."""
         layout = self.layout
+        wanted = threads * -(-layout.boxes // threads)
         if layout.boxes != wanted:
             layout = self.laid_out(cells, self.path, self.limits, wanted) or layout
         if self.layout.chain > 1:
-            along = layout.boxes_along
-            chains = min(along, threads // math.gcd(threads, layout.boxes // along))
-            layout = layout._replace(chain=-(-along // chains))
+            layout = min(
+                (layout._replace(chain=-(-layout.boxes_along // parts)) for parts in range(1, threads + 1)),
+                key=lambda chained: -(-chained.tasks // threads) * chained.chain * chained.new_elements,
+            )
         return self._replace(layout=layout)
 
 

@@ -62,7 +62,8 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
     row = geometry.output_shape[-1]
     scalar = geometry.axes[-1].stride > 2  # more than two places are interleaved one by one
     halves = dtype in ("float16", "bfloat16")
-    if path == POSITION_TILES and halves and geometry.axes[-1].stride == 2 and row % (2 * lanes) == 0:
+    places = math.prod(axis.stride for axis in geometry.axes)
+    if path == POSITION_TILES and halves and geometry.axes[-1].stride == 2 and places <= 64 and row % 32 == 0:
         return 0.4 * outputs  # in one pass
     if path.tiles:
         return outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)

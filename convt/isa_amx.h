@@ -215,6 +215,13 @@ static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t
 #undef PRODUCT
 }
 
+/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
+static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
+{
+    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
+    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
+}
+
 /* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs and one tap or none: x is
    [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w [32 channels][piece][row]
    tiles. Nothing needs to be transposed. */
@@ -233,17 +240,10 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
     }
 }
 
-/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
-static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
-{
-    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
-    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
-}
-
-/* The same for up to 32 positions of two places each, which are interleaved and written as outputs, halves with
-   `precision` bits: those of the first and of the last 16 positions lie from y[0] and y[1] on, `offsets` bytes further
-   for each of `outputs` pairs of rows. */
-static void convt_amx_positions_out(int pieces, int precision, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
+/* The same for up to 32 positions of two places each, which are interleaved and written as outputs, as bfloat16 or
+   float16: those of the first and of the last 16 positions lie from y[0] and y[1] on, `offsets` bytes further for each
+   of `outputs` pairs of sums. */
+static void convt_amx_positions_out(int pieces, int bfloat16, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
                                     const ptrdiff_t *offsets, char *const *y)
 {
@@ -253,7 +253,7 @@ static void convt_amx_positions_out(int pieces, int precision, int rows, int pos
         for (int half = 0; 16 * half < positions; half++)
             _mm512_mask_storeu_epi32(
                 y[half] + offsets[i], convt_amx_lanes(0, positions - 16 * half),
-                (__m512i)convt_avx512_f32_narrow_pairs(precision == 8, sums[2 * i][half], sums[2 * i + 1][half]));
+                (__m512i)convt_avx512_f32_narrow_pairs(bfloat16, sums[2 * i][half], sums[2 * i + 1][half]));
 }
 
 #undef INSTANCES

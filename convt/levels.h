@@ -60,7 +60,7 @@ typedef struct {
                      ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
-    void (*positions_out)(int pieces, int precision, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
+    void (*positions_out)(int pieces, int bfloat16, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
                           const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
                           const ptrdiff_t *offsets, char *const *y);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,

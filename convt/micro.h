@@ -347,7 +347,7 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
                 block[b][i] = LOAD(rows[b * LANES + i] + offset);
             NAME(transpose_registers)(block[b]);
         }
-    stream = stream && ALIGNED(out) && out_step % LANES == 0;
+    stream = stream && (uintptr_t)out % (blocks * LANES * sizeof(REAL)) == 0 && out_step % (blocks * LANES) == 0;
     UNROLLED (i, LANES)
         UNROLLED (b, MOST)
             if (b < blocks) {

@@ -5,9 +5,9 @@ place ``e`` in it make output ``j*stride + e``. Every cell has the same places, 
 every cell: it reads inputs ``j + shift`` for a fixed list of shifts. Places with equal shifts form a *class*; a
 class is a matrix product of cells x (taps, channels) x (places, output channels).
 
-A task computes a *box* of cells (a range along the batch axis and each spatial axis) in scratch memory. The
-box's input, with zeros around it, is stored so that all its cells lie at one constant step: a *run*.
-Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of 19 places.
+A task computes *boxes* of cells (a range along the batch axis and each spatial axis), one or a chain of them, in
+scratch memory. A box's input, with zeros around it, is stored so that all its cells lie at one constant step: a
+*run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of 19 places.
 """
 
 import math

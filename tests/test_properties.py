@@ -183,7 +183,24 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
     assert report["tiles"].get("one pass", False) == one_pass
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("outputs", "group"), [(9, 1), (2, 2)], ids=["several blocks of channels", "groups"])
+def test_boxes_of_several_blocks_or_groups(level, outputs, group):
+    path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (1, 17 * group, 190, 171)), integer_data(rng, (17 * group, outputs // group, 5, 5))
+    attributes = {"strides": [2, 2], "pads": [1] * 4, "group": group}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(np.float32), n_threads=1, **attributes)
+        tiles = layer.explain(x.shape)["tiles"]
+        assert tiles["boxes"] > 1
+        assert ("chain" in tiles) == (group > 1)  # kept products must be of all channels of a group
+        y = layer(x.astype(np.float32))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
 @pytest.mark.skipif("amx" not in LEVELS, reason="needs tile registers")
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
@@ -192,12 +209,12 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
         ((5, 16), 9, (2,)),  # 16 positions a row, tiles partly empty
         ((3, 48), 40, (3,)),  # several blocks of channels
         ((1, 50), 5, (2,)),  # a row that ends within a tile
-        ((60, 400), 3, (2,)),  # several boxes
+        ((200, 400), 3, (2,)),  # several boxes
         ((2, 3, 32), 17, (1, 2)),
         ((50,), 20, ()),
     ],
 )
-def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, dtype):
+def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, dtype, threads):
     strides = (*outer, 2)
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (2 if size[-1] == 16 else 1, 33, *size)), integer_data(rng, (33, outputs, *strides))
@@ -205,7 +222,7 @@ def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, d
     wanted = oracle(x, w, b, {"strides": strides}, dtype)
     out = as_layout(np.full_like(wanted, np.nan), layout)
     with forced(("amx", paths.POSITION_TILES)):
-        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=2)
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=threads)
         layer(x.astype(dtype), out=out)
         assert layer.explain(x.shape)["tiles"]["one pass"]
     np.testing.assert_array_equal(bits(out), bits(wanted))
@@ -221,10 +238,11 @@ def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, d
         ((2, 17, 60_000), (17, 1, 9)),
         ((1, 17, 190, 71), (17, 1, 9, 9)),
         ((2, 17, 12, 40, 41), (17, 2, 3, 3, 3)),
+        ((2, 17, 61, 12, 13), (17, 2, 3, 3, 3)),  # several rows of cells a box on the first spatial axis
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_products_between_boxes_are_made_once(level, x_shape, w_shape, threads):
+def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, threads):
     path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
