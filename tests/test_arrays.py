@@ -119,7 +119,7 @@ def addresses_of(shapes):
 
 
 def test_memory_of_a_large_result_is_used_again():
-    assert len(set(addresses_of([1_200_000] * 4))) == 1
+    assert len(set(addresses_of([1_200_000] * 6))) <= 2  # so many blocks are kept; both may fit
 
 
 def test_memory_of_a_result_in_use_is_not_touched():
