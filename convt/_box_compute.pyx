@@ -23,12 +23,11 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove
 
 from convt._box_input cimport pack_input
-from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs
+from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, rows_follow
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, ORIGIN,
-    REACH, STRIDE, TILE_POSITIONS,
-    BoxTable, ClassList, real_t, tap_class_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
+    REACH, TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
 
@@ -346,18 +345,18 @@ cdef void multiply_tiles_and_store(
     """`multiply_and_store` in tile registers, for cells that read one input each."""
     cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, taps = table.classes.taps(0)
     cdef Py_ssize_t cells = 1, length = box.size[last], columns = table.columns(table.classes, block, 0)
-    cdef Py_ssize_t a, i, p, q, n, row, done, tile, outer, item = operands.y_strides[last + 1]
+    cdef Py_ssize_t a, i, p, q, n, row, done, tile, outers = table.places // inner, item = operands.y_strides[last + 1]
     cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
     cdef int64_t idx[MAX_AXES]
     cdef char *y[2]
     for a in range(table.n_axes):
         cells *= box.size[a]
+    find_row(table, box, 0, idx)
     for i in range(columns // inner):
-        outer = i % (table.places // inner)
-        offsets[i] = i // (table.places // inner) * operands.y_strides[1]
-        for a in range(last - 1, 0, -1):
-            offsets[i] += outer % table.axes[a, STRIDE] * operands.y_strides[a + 1]
-            outer //= table.axes[a, STRIDE]
+        offsets[i] = (
+            row_of_outputs(table, operands, box, idx, i % outers, channel + i // outers)
+            - row_of_outputs(table, operands, box, idx, 0, channel)
+        )
     for p from 0 <= p < cells by TILE_POSITIONS:
         n = min(TILE_POSITIONS, cells - p)
         for i in range((n + MAX_LANES - 1) // MAX_LANES):
@@ -558,7 +557,6 @@ def run(
     n_threads : int
     """
     cdef Operands operands
-    cdef Py_ssize_t last
     cdef Py_ssize_t tasks = table.group * table.chains * splits
     cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
@@ -567,23 +565,19 @@ def run(
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
-    # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
-    # one count as one.
-    row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    last = table.n_axes - 1
-    if (
-        table.along_channels and last > 1 and table.axes[last, BOX] == table.axes[last, CELLS]
-        and y.strides[y.ndim - 2] == row_bytes
-    ):
-        row_bytes *= y.shape[y.ndim - 2]
-    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
-    operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
+    # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
+    # one count as one.
+    row_bytes = y.shape[y.ndim - 1] * y.itemsize
+    if table.along_channels and rows_follow(table, &operands):
+        row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
+    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
+    operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
+    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     if table.double:
         return not run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
     return not run_tasks[float](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)

@@ -3,7 +3,7 @@
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from convt._box_table cimport MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t
+from convt._box_table cimport BOX, CELLS, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t
 from convt._elements cimport BFLOAT16, DType, read, write
 
 
@@ -64,6 +64,14 @@ cdef inline void find_row(BoxTable table, const Box *box, Py_ssize_t row, int64_
     for a in range(table.n_axes - 2, -1, -1):
         idx[a] = row % box.size[a]
         row //= box.size[a]
+
+
+cdef inline bint rows_follow(BoxTable table, const Operands *operands) noexcept nogil:
+    """Whether boxes have whole rows of outputs, and these follow each other in memory: they can be stored as one."""
+    cdef Py_ssize_t last = table.n_axes - 1
+    if table.axes[last, BOX] < table.axes[last, CELLS]:
+        return False
+    return operands.y_strides[last if last > 1 else 0] == table.axes[last, OUTPUT] * operands.y_strides[last + 1]
 
 
 cdef inline char *row_of_outputs(

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t, uint16_t
 
-from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, write_line
+from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, rows_follow, write_line
 from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose
 from convt._elements cimport BFLOAT16, write
 
@@ -188,10 +188,9 @@ cdef void store(
     rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * stride, cells * stride)
     row_bytes = operands.y_strides[rows_axis + 1 if rows_axis else 0]
     n = end - begin
-    # Rows that follow each other in memory are one long row; along positions, if their sums do so too.
-    if row_bytes == n * operands.y_strides[last + 1]:
-        if table.along_channels or (stride == 1 and row_step * inner == n):
-            merged = rows
+    # One long row; along positions, if its sums follow each other too.
+    if rows_follow(table, operands) and (table.along_channels or (stride == 1 and row_step * inner == n)):
+        merged = rows
     for plane in range(planes):
         find_row(table, box, plane * cells, idx)
         run = position = 0

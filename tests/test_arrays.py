@@ -119,7 +119,8 @@ def addresses_of(shapes):
 
 
 def test_memory_of_a_large_result_is_used_again():
-    assert len(set(addresses_of([1_200_000] * 6))) <= 2  # so many blocks are kept; both may fit
+    # The first, too large for the others, drops what earlier tests left.
+    assert len(set(addresses_of([1_800_000] + [1_200_000] * 4)[1:])) == 1
 
 
 def test_memory_of_a_result_in_use_is_not_touched():
