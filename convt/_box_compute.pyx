@@ -26,7 +26,7 @@ from convt._box_input cimport pack_input
 from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, rows_follow
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
     REACH, TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t,
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
@@ -49,10 +49,31 @@ cdef enum:
 cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run) noexcept nogil:
     """The first place of a run in the packed input."""
     cdef Py_ssize_t a, base = 0
-    for a in range(table.run_axis - 1, -1, -1):
+    for a in range(table.run_axis - 1, table.image_runs - 1, -1):
         base += run % box.size[a] * table.steps[a]
         run //= box.size[a]
     return base
+
+
+cdef inline const Py_ssize_t *run_taps(
+    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, Py_ssize_t *inside
+) noexcept nogil:
+    """Offsets of the taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one
+    cell of, are left out; `inside` has room for the list then."""
+    cdef Py_ssize_t a, t, first = classes.first_tap[i]
+    cdef const Py_ssize_t *offsets = &classes.tap_offset[0] + first
+    cdef int64_t cell, place
+    for a in range(table.run_axis - 1, 0, -1):
+        cell = box.begin[a] + run % box.size[a]
+        run //= box.size[a]
+        for t in range(classes.taps(i)):
+            place = cell + classes.shifts[first + t, a - 1]
+            if place < 0 or place >= table.axes[a, INPUT]:
+                if offsets != inside:
+                    memcpy(inside, offsets, classes.taps(i) * sizeof(Py_ssize_t))
+                    offsets = inside
+                inside[t] = NO_TAP
+    return offsets
 
 
 cdef void multiply_along_channels(
@@ -66,8 +87,12 @@ cdef void multiply_along_channels(
     const real_t *weights,
     const real_t *bias,
     real_t *out,
+    Py_ssize_t *inside,
 ) noexcept nogil:
-    """The sums of `runs` runs of `length` positions: class after class, [position][column]."""
+    """The sums of `runs` runs of `length` positions: class after class, [position][column].
+
+    `inside` has room for the taps of a class.
+    """
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step
     cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
     cdef const Py_ssize_t *offsets
@@ -76,7 +101,6 @@ cdef void multiply_along_channels(
     cdef const real_t *added
     for i in range(classes.n):
         n_taps = classes.taps(i)
-        offsets = &classes.tap_offset[0] + classes.first_tap[i]
         w = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
         step = table.padded(n)
@@ -89,6 +113,7 @@ cdef void multiply_along_channels(
             soon_step = (tile + runs * tiles - 1) // (runs * tiles)
             for run in range(runs):
                 base = run_begin(table, box, run)
+                offsets = run_taps(table, classes, box, i, run, inside)
                 for t in range(tiles):
                     if table.pieces:
                         p = t * table.max_positions
@@ -267,12 +292,14 @@ cdef void multiply(
     real_t *products,
     real_t *sums,
     const real_t **terms,
+    Py_ssize_t *inside,
 ) noexcept nogil:
     """Every sum of one block of channels of a box."""
     cdef Py_ssize_t run, runs, length, shared, unused, column
     if table.along_channels and table.columns_first:
         multiply_along_channels(
-            table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products
+            table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products,
+            inside,
         )
         add_columns_along_channels(
             table, box, block, products,
@@ -281,7 +308,7 @@ cdef void multiply(
     elif table.along_channels:
         runs = count_runs(table, box, &length)
         multiply_along_channels(
-            table, table.classes, box, block, runs, length, input, weights, bias, sums
+            table, table.classes, box, block, runs, length, input, weights, bias, sums, inside
         )
     elif table.columns_first:
         shared = box.shared * table.steps[1]
@@ -454,7 +481,7 @@ cdef bint run_box(
         elif operands.one_pass:
             multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
         else:
-            multiply(table, box, block, input, weights, bias, products, sums, sums_of_place)
+            multiply(table, box, block, input, weights, bias, products, sums, sums_of_place, step_of_place)
             store(table, operands, box, channel, block, sums, square, sums_of_place, step_of_place)
     if table.pieces:
         table.level.tiles.release()

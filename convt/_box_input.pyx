@@ -47,6 +47,8 @@ cdef void pack_along_channels(
     for c from 0 <= c < table.in_channels by lanes:
         for row in range(rows):
             for p from 0 <= p < n by lanes:
+                if n > lanes:
+                    p = min(p, n - lanes)  # whole vectors, over a few places once more
                 count = min(lanes, n - p)
                 for i in range(lanes):
                     # Channels beyond the last one repeat it; nothing reads them.
@@ -57,11 +59,11 @@ cdef void pack_along_channels(
                         read_line(table, operands, source, step, count, square + i * lanes)
                         lines[i] = square + i * lanes
                 if count == lanes:
-                    transpose(table, lines, 0, target + row * target_row + p * table.x_step + c, table.x_step)
+                    transpose(table, lines, 0, target + row * target_row + p * table.place_step + c, table.place_step)
                 else:
                     for i in range(count):
                         for j in range(lanes):
-                            target[row * target_row + (p + i) * table.x_step + c + j] = lines[j][i]
+                            target[row * target_row + (p + i) * table.place_step + c + j] = lines[j][i]
 
 
 cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
@@ -98,7 +100,7 @@ cdef bint pack_pieces(
                     line_step = MAX_LANES * sizeof(float)
                 refused |= table.level.tiles.split_channels(
                     table.pieces, precision or 24, source, line_step, channels, count,
-                    target + row * target_row + p * table.x_step + c // 2 * table.pieces, table.x_step,
+                    target + row * target_row + p * table.place_step + c // 2 * table.pieces, table.place_step,
                     operands.least, operands.most,
                 )
     return refused
@@ -201,10 +203,12 @@ cdef bint pack_input(
     cdef int64_t place
     cdef const char *x
     cdef real_t *begin
+    cdef Py_ssize_t n_rows, n, place_of_block
     for a in range(last - 1):
         blocks *= part_inside(table, box, a).pitch
     for block in range(blocks):
         rest = block
+        place_of_block = 0
         rows = part_inside(table, box, last - 1)
         x = operands.x + group * table.in_channels * operands.x_strides[1]
         for a in range(last - 2, -1, -1):
@@ -214,10 +218,11 @@ cdef bint pack_input(
             if place < part.begin or place >= part.end:
                 rows.end = rows.begin  # nothing but zeros
             x += (part.first + place) * operands.x_strides[a + 1 if a else 0]
+            place_of_block += place * table.steps[a]
         x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
         if table.along_channels:
-            begin = target + block * size * table.x_step
-            for r in range(height):
+            begin = target + place_of_block * table.x_step
+            for r in range(0 if table.image_runs else height):
                 if r < rows.begin or r >= rows.end:
                     memset(begin + r * width * table.x_step, 0, width * table.x_step * sizeof(real_t))
                     continue
@@ -226,16 +231,17 @@ cdef bint pack_input(
                     begin + (r * width + columns.end) * table.x_step, 0,
                     (width - columns.end) * table.x_step * sizeof(real_t),
                 )
-            begin += (rows.begin * width + columns.begin) * table.x_step
+            begin += rows.begin * table.steps[last - 1] * table.x_step + columns.begin * table.place_step
+            n_rows, n = rows.end - rows.begin, columns.end - columns.begin
+            if row_step == n * operands.x_strides[last + 1] and table.steps[last - 1] == n * table.steps[last]:
+                n_rows, n = 1, n_rows * n  # rows that follow each other are one long row
             if real_t is float and table.pieces:
                 refused |= pack_pieces(
-                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
-                    width * table.x_step,
+                    table, operands, x, row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step
                 )
             else:
                 pack_along_channels(
-                    table, operands, x, row_step, rows.end - rows.begin, columns.end - columns.begin, begin,
-                    width * table.x_step, square,
+                    table, operands, x, row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step, square
                 )
         elif real_t is float and table.pieces:
             refused |= pack_pairs(table, operands, x, row_step, rows, columns, height, width, target, block * size)

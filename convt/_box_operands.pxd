@@ -49,8 +49,8 @@ cdef inline void write_line(
 cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:
     """The runs of a box; `length` becomes the positions of each."""
     cdef Py_ssize_t a, runs = 1
-    length[0] = 1
-    for a in range(table.n_axes):
+    length[0] = box.size[0] if table.image_runs else 1
+    for a in range(table.image_runs, table.n_axes):
         if a < table.run_axis:
             runs *= box.size[a]
         else:

@@ -51,10 +51,11 @@ cdef inline void store_line(
 cdef void store_channels(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
     const Py_ssize_t *step_of_place, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total, Py_ssize_t row_step,
-    char *y, real_t *square,
+    Py_ssize_t cell_step, char *y, real_t *square,
 ) noexcept nogil:
     """`total` outputs of each of `channels` channels, which follow each other in memory, sums lying along channels:
-    rows of `row_outputs` from number `row` of a plane of cells on, whose rows lie `row_step` positions apart.
+    rows of `row_outputs` from number `row` of a plane of cells on, whose rows lie `row_step` positions apart, and the
+    cells of a row `cell_step`.
 
     A whole cache line at once: streamed in parts, with other channels in between, it would cost twice.
     """
@@ -87,7 +88,7 @@ cdef void store_channels(
                     step_of_place -= stride * inner
             elif e == inner:
                 e = 0
-                position += 1
+                position += cell_step
         done += n
         if done < line:
             for i in range(line + n, 2 * line):
@@ -165,6 +166,17 @@ cdef void store_positions(
             sums_of_place[e] += row_step - channels * step_of_place[e]
 
 
+cdef inline void find_sums(BoxTable table, const Box *box, Py_ssize_t *step) noexcept nogil:
+    """Positions from the sums of a cell to those of the next one, per axis."""
+    cdef Py_ssize_t a, next_run
+    count_runs(table, box, &next_run)
+    for a in range(table.n_axes - 1, -1, -1):
+        step[a] = table.steps[a]
+        if table.image_runs <= a < table.run_axis:
+            step[a] = next_run
+            next_run *= box.size[a]
+
+
 cdef void store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *sums, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
@@ -173,16 +185,16 @@ cdef void store(
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
     cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
     cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
-    cdef Py_ssize_t a, i, index, position, run, radix
-    cdef Py_ssize_t length, positions = table.positions(), column, width = table.block_width(block)
+    cdef Py_ssize_t a, i, index, position, positions = table.positions(), column, width = table.block_width(block)
+    cdef Py_ssize_t sum_step[MAX_AXES]
     cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
     cdef char *y
     cdef const real_t *of_class
     for a in range(rows_axis):
         planes *= box.size[a]
-    count_runs(table, box, &length)
-    row_step = length if rows_axis < table.run_axis else table.steps[rows_axis]
+    find_sums(table, box, sum_step)
+    row_step = sum_step[rows_axis]
     begin = box.begin[last] * inner
     end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * inner)
     rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * stride, cells * stride)
@@ -193,15 +205,9 @@ cdef void store(
         merged = rows
     for plane in range(planes):
         find_row(table, box, plane * cells, idx)
-        run = position = 0
-        radix = cells if rows_axis < table.run_axis else 1
-        for a in range(rows_axis - 1, -1, -1):
-            if a < table.run_axis:
-                run += idx[a] * radix
-                radix *= box.size[a]
-            else:
-                position += idx[a] * table.steps[a]
-        position += run * length
+        position = 0
+        for a in range(rows_axis):
+            position += idx[a] * sum_step[a]
         for outer from 0 <= outer < table.places // inner by stride:
             y = row_of_outputs(table, operands, box, idx, outer, channel)
             if y == NULL:
@@ -221,7 +227,7 @@ cdef void store(
                 for row from 0 <= row < rows by merged:
                     store_channels(
                         table, operands, width, sums_of_place, step_of_place, row, n, merged * n, row_step,
-                        y + row * row_bytes, square,
+                        sum_step[last], y + row * row_bytes, square,
                     )
             else:
                 store_positions(

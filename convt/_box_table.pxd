@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 cdef extern from "levels.h" nogil:
+    const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
         const Py_ssize_t *tap_offset
@@ -137,6 +138,8 @@ cdef class BoxTable:
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps
     cdef Py_ssize_t n_axes, run_axis, chain, chains, input_elements
+    cdef bint image_runs  # runs go along axis 0, and over all the others loops
+    cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces

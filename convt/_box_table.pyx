@@ -110,7 +110,7 @@ cdef class BoxTable:
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
-        self.run_axis = layout.run_axis
+        self.run_axis, self.image_runs = layout.run_axis, layout.image_runs
         self.chain, self.chains = layout.chain, layout.tasks
         if pieces and not along_channels and not columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
@@ -134,6 +134,7 @@ cdef class BoxTable:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
             self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
+        self.place_step = self.x_step * self.steps[self.n_axes - 1]
         classes = layout.classes
         origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
         scale = self.x_step if along_channels else 1
@@ -263,8 +264,8 @@ cdef class BoxTable:
 
     cdef Py_ssize_t positions(self) noexcept nogil:
         """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
-        cdef Py_ssize_t a, length = 1, runs = 1
-        for a in range(self.n_axes):
+        cdef Py_ssize_t a, length = self.axes[0, BOX] if self.image_runs else 1, runs = 1
+        for a in range(self.image_runs, self.n_axes):
             if a < self.run_axis:
                 runs *= self.axes[a, BOX]
             else:

@@ -5,10 +5,11 @@ choice between two paths matters where one is much faster, and there it shows.
 """
 
 import math
+from collections.abc import Sequence
 
 from convt.geometry import Geometry
 from convt.paths import POSITION_TILES, Path
-from convt.tiling import BoxLayout
+from convt.tiling import BoxLayout, tile_cost
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
@@ -28,10 +29,12 @@ NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 20, 25
+# What one tile of positions costs more than half of a pair, which shares its weights.
+ODD_TILE = 0.35
 
 
 def estimate(
-    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int
+    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, most: int, pieces: int
 ) -> float:
     """Cycles of a call, `block` output channels at a time; inf if it should not be."""
     in_channels = geometry.in_channels // geometry.group
@@ -40,15 +43,17 @@ def estimate(
         return math.inf
     boxes = geometry.group * layout.boxes * -(-geometry.out_channels // geometry.group // block)
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
-    cycles = boxes * multiplied(layout, path, block, lanes, pieces, in_channels, kernel)
+    cycles = boxes * multiplied(layout, path, block, lanes, most, in_channels, kernel, pieces)
     cycles += stored(geometry, dtype, path, lanes)
+    packed = geometry.group * layout.boxes * layout.new_elements * in_channels
     if path.tiles:  # vectors pack in a tenth of their time, in their factors
-        packed = geometry.group * layout.boxes * layout.new_elements * in_channels
-        cycles += (0.3 + 0.25 * pieces) * packed
+        cycles += (2 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
+    elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
+        cycles += (2 if dtype == "float64" else 1) * packed
     weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
     if path.tiles and weights > NEAR_WEIGHTS:
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
-    if weights > CACHED_WEIGHTS:
+    if weights >= CACHED_WEIGHTS:
         streamed = weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
@@ -70,21 +75,32 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
     return outputs * (0.3 + 0.4 * halves + 0.8 * scalar + (32 if row % lanes else 8) / row)
 
 
+def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
+    """Taps of an average run: all but those that it leaves out at the borders."""
+    taps = float(len(shifts))
+    for a in layout.looped_axes if shifts else ():
+        n, _, _, cells, *_ = layout.axes[a]
+        on_axis = {shift[a - 1] for shift in shifts}
+        taps *= sum(max(0, min(cells, n - s) - max(0, -s)) for s in on_axis) / (cells * len(on_axis))
+    return taps
+
+
 def channel_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     if path.columns_first:
         addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
         return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
-    vectors = sum(len(c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
+    vectors = sum(taps_inside(layout, c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.94
-    return again * in_channels * vectors * layout.runs * layout.run_length / 2
+    positions = layout.runs * tile_cost(layout.run_length, most) * most / tile_cost(most, most)
+    return again * in_channels * vectors * positions / 2
 
 
 def position_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     if path.columns_first:
@@ -99,15 +115,16 @@ def position_cycles(
 
 
 def tile_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, pieces: int, in_channels: int, kernel: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """The same in tile registers of 16 positions by 16 columns."""
-    half_tiles = layout.runs * -(-layout.run_length // 16)
-    taps_and_columns = [(len(c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.2 if path.along_channels else 0.95, 0.0
+    halves = -(-layout.run_length // 16)
+    half_tiles = layout.runs * (halves + ODD_TILE * (halves % 2))
+    taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
+    factor, added = 1.3 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
-        taps_and_columns = [(1, block * kernel)]
+        taps_and_columns = [(1.0, block * kernel)]
         if path.along_channels:
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
         else:

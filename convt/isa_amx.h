@@ -45,8 +45,8 @@ static void convt_amx_release(void)
 }
 
 /* Where the tiles of an operand lie: at `at` plus the tap's offset of a list (only the left operand can have one), or
-   t * `tap` without; then the
-   second of two tiles side by side, the next row of a tile, piece of the elements and 32 channels. In floats. */
+   t * `tap` without; then the second of two tiles side by side, the next row of a tile, piece of the elements and 32
+   channels. In floats. */
 typedef struct {
     const float *at;
     const ptrdiff_t *taps;
@@ -129,7 +129,12 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
+    const ptrdiff_t left_out = depth / pieces * soon_step; /* by a tap that is not there, of a piece */
     for (ptrdiff_t t = 0; pieces > 1 && t < taps; t++) {
+        if (left.taps && left.taps[t] == CONVT_NO_TAP) {
+            soon += (pieces - 1) * left_out;
+            continue;
+        }
         const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
         const float *r = right.at + t * right.tap;
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {
@@ -165,6 +170,10 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     }
     convt_amx_add_bias(rows, columns, pieces == 1, along_rows, bias, out, out_step);
     for (ptrdiff_t t = 0; t < taps; t++) {
+        if (left.taps && left.taps[t] == CONVT_NO_TAP) {
+            soon += left_out;
+            continue;
+        }
         const float *l = left.at + (left.taps ? left.taps[t] : t * left.tap);
         const float *r = right.at + t * right.tap;
         for (ptrdiff_t d = 0; d < depth; d += 16 * pieces) {

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
+#define CONVT_NO_TAP PTRDIFF_MIN
+
 /* What `positions_out` multiplies by: the taps of one class of places and the weights and bias of some rows of it. */
 typedef struct {
     ptrdiff_t taps;

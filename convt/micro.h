@@ -30,6 +30,11 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
         UNROLLED (v, vectors)
             sums[p][v] = LOAD(bias + v * LANES);
     for (ptrdiff_t t = 0; t < taps; t++) {
+        if (tap_offset[t] == CONVT_NO_TAP) {
+            w += channels * vectors * LANES;
+            soon += channels * soon_step;
+            continue;
+        }
         /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
         const REAL *rows[(POSITIONS + 2) / 3];
         UNROLLED (i, (POSITIONS + 2) / 3)

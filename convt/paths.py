@@ -16,25 +16,31 @@ class Path(NamedTuple):
         Multiply every input by every kernel position, then add up the products of each output.
     tiles : bool
         Multiply in tile registers, in bfloat16 pieces; otherwise in vectors.
+    image_runs : bool
+        The input packed with the images innermost: the same cell of several images is a run, which leaves out the
+        taps beyond its border.
     """
 
     name: str
     along_channels: bool
     columns_first: bool
     tiles: bool
+    image_runs: bool = False
 
 
 CHANNELS = Path("channel lanes", True, False, False)
 CHANNEL_COLUMNS = Path("channel lanes, columns first", True, True, False)
+CHANNEL_IMAGES = Path("channel lanes, runs of images", True, False, False, True)
 POSITIONS = Path("position lanes", False, False, False)
 POSITION_COLUMNS = Path("position lanes, columns first", False, True, False)
 CHANNEL_TILES = Path("channel tiles", True, False, True)
 CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", True, True, True)
+CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", True, False, True, True)
 POSITION_TILES = Path("position tiles", False, False, True)
 POSITION_TILE_COLUMNS = Path("position tiles, columns first", False, True, True)
 
-VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, POSITIONS, POSITION_COLUMNS)
-TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, POSITION_TILES, POSITION_TILE_COLUMNS)
+VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, CHANNEL_IMAGES, POSITIONS, POSITION_COLUMNS)
+TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, CHANNEL_TILE_IMAGES, POSITION_TILES, POSITION_TILE_COLUMNS)
 
 
 def pieces_of(dtype: str, precision: str) -> int:

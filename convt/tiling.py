@@ -7,7 +7,8 @@ class is a matrix product of cells x (taps, channels) x (places, output channels
 
 A task computes *boxes* of cells (a range along the batch axis and each spatial axis), one or a chain of them, in
 scratch memory. A box's input, with zeros around it, is stored so that all its cells lie at one constant step: a
-*run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of 19 places.
+*run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of 19 places. Or a run
+is the same cell of several images, which needs no zeros.
 """
 
 import math
@@ -67,7 +68,7 @@ class BoxLayout(NamedTuple):
         the greatest shift, `pitch` is how many input places are stored.
     classes : tuple of TapClass
     run_axis : int
-        Axes from this one on make a run; the ones before it are looped over.
+        Axes from this one on make a run; the ones before it are looped over. If there is none, axis 0 makes it.
     boxes : int
     steps : tuple of int
         From one cell to the next in the packed input, per axis.
@@ -88,6 +89,16 @@ class BoxLayout(NamedTuple):
     run_length: int
     input_elements: int
     chain: int = 1
+
+    @property
+    def image_runs(self) -> bool:
+        """Whether runs go along axis 0."""
+        return self.run_axis == len(self.steps)
+
+    @property
+    def looped_axes(self) -> range:
+        """The spatial axes on which a run has one cell."""
+        return range(1, self.run_axis)
 
     @property
     def boxes_along(self) -> int:
@@ -205,6 +216,19 @@ def box_size(
     return BoxSize(tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
 
 
+def image_box_size(
+    cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int]
+) -> BoxSize:
+    """Lay out a box whose runs are the images, the innermost axis of its input; only what there is is stored."""
+    pitch = [box[0]]
+    for n, size, (low, high), length in zip(cells[1:], box[1:], spans[1:], inputs[1:], strict=True):
+        pitch.append(size + high - low if size < n else length)
+    steps = [1] * len(box)
+    for a in range(1, len(box)):
+        steps[a] = math.prod(pitch[a + 1 :]) * box[0]
+    return BoxSize(tuple(pitch), tuple(steps), len(box), math.prod(box[1:]), box[0], math.prod(pitch))
+
+
 def cut(geometry: Geometry) -> Cells | None:
     """The cells of a geometry, or None where there are too many axes or places."""
     axes = (Axis(geometry.batch, 1, 1, 1, 0, geometry.batch), *map(normalise, geometry.axes))
@@ -220,7 +244,7 @@ def cut(geometry: Geometry) -> Cells | None:
 
 
 def lay_out(
-    cells: Cells, most: int, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int
+    cells: Cells, most: int, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int, images: int = 0
 ) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
@@ -235,12 +259,19 @@ def lay_out(
         Bytes that the packed input of a box may take.
     least_boxes : int
         Boxes wanted for the threads, as far as there are cells.
+    images : int
+        Images that make a run; 0 for runs along rows.
     """
     inputs = [axis.input for axis in cells.axes]
     pieces = [1] * len(cells.axes)
+    if images:
+        pieces[0] = -(-cells.counts[0] // images)
     while True:
         box = [-(-n // p) for n, p in zip(cells.counts, pieces, strict=True)]
-        size = box_size(cells.counts, box, cells.spans, inputs, most)
+        if images:
+            size = image_box_size(cells.counts, box, cells.spans, inputs)
+        else:
+            size = box_size(cells.counts, box, cells.spans, inputs, most)
         boxes = math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True))
         fits = (
             size.input_elements * input_bytes <= input_limit
@@ -248,19 +279,19 @@ def lay_out(
         )
         if fits and boxes >= least_boxes:
             break
-        axis = next((a for a, b in enumerate(box) if b > 1), None)
+        axis = next((a for a, b in enumerate(box) if b > 1 and (a or not images)), None)
         if axis is None:
             if fits:
                 break
             return None
         # A quarter more pieces, or the next number of them that makes the box smaller.
         pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
+    whole = [images and a and b == n for a, (n, b) in enumerate(zip(cells.counts, box, strict=True))]
+    spans = [(0, n) if all_of_it else span for n, span, all_of_it in zip(inputs, cells.spans, whole, strict=True)]
     table = np.array(
         [
             (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
-            for axis, n, b, (low, high), p in zip(
-                cells.axes, cells.counts, box, cells.spans, size.pitch, strict=True
-            )
+            for axis, n, b, (low, high), p in zip(cells.axes, cells.counts, box, spans, size.pitch, strict=True)
         ],
         dtype=np.int64,
     )

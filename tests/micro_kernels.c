@@ -52,6 +52,15 @@ static void report(const char *level, const char *kernel, int wrong)
                                 sum += x[taps[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];              \
                         wrong += sum != out[i * width + j];                                                            \
                     }                                                                                                  \
+                const ptrdiff_t second[TAPS] = {CONVT_NO_TAP, taps[1]};                                                \
+                k->channels(p, v, TAPS, second, CHANNELS, x, CHANNELS, w, w, 0, bias, out, width);                     \
+                for (int i = 0; i < p; i++)                                                                            \
+                    for (int j = 0; j < width; j++) {                                                                  \
+                        REAL sum = bias[j];                                                                            \
+                        for (int c = 0; c < CHANNELS; c++)                                                             \
+                            sum += x[taps[1] + i * CHANNELS + c] * w[(CHANNELS + c) * width + j];                      \
+                        wrong += sum != out[i * width + j];                                                            \
+                    }                                                                                                  \
             }                                                                                                          \
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convt
-from convt import isa, paths, plan
+from convt import boxes, isa, paths, plan
 
 # Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
 LEVELS = [level for level in isa.available() if level != "generic"]
@@ -254,6 +254,34 @@ def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, thr
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "box_bytes"),
+    [
+        ((70, 33, 5, 3), (33, 40, 3, 4), 1 << 20),  # boxes of whole images, the last of fewer
+        ((40, 33, 9, 7), (33, 20, 5, 3), 1 << 16),  # of rows of images
+        ((20, 17, 40), (17, 3, 7), 1 << 14),
+        ((70, 17, 4, 5, 3), (17, 9, 3, 2, 4), 1 << 18),
+    ],
+)
+def test_runs_of_images_in_several_boxes(monkeypatch, level, x_shape, w_shape, box_bytes, dtype, threads):
+    tiles = level == "amx" and dtype != np.float64
+    path = paths.CHANNEL_TILE_IMAGES if tiles else paths.CHANNEL_IMAGES
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    axes = len(x_shape) - 2
+    attributes = {"strides": [2] * axes, "pads": [1] * 2 * axes}
+    monkeypatch.setattr(boxes, "IMAGES_BYTES", box_bytes)
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        report = layer.explain(x_shape)
+        assert report["kernel"] == path.name and report["tiles"]["boxes"] > 2
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+
+
 @every_way
 @settings(max_examples=60, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
@@ -397,26 +425,29 @@ def test_images_of_one_position_with_many_columns(level):
 @every_way
 def test_every_path_is_reached(way):
     level, path = way
+    kernel = 3 if path and path.image_runs else 2  # runs of images want taps to leave out, position tiles one tap
     with forced(way):
-        report = convt.ConvTranspose(np.ones((4, 6, 2, 2), np.float32), strides=[2, 2]).explain((1, 4, 9, 9))
+        layer = convt.ConvTranspose(np.ones((4, 6, kernel, kernel), np.float32), strides=[2, 2])
+        report = layer.explain((1, 4, 9, 9))
     assert (report["isa"], report["kernel"]) == (level, path.name if path else "phase rows")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    ("path", "x_shape", "w_shape", "group"),
+    ("path", "x_shape", "w_shape", "group", "pad"),
     [
-        (paths.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1),
-        (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1),
-        (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32),
-        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 3, 5, 5), 1),
+        (paths.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1, 0),
+        (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1, 0),
+        (paths.CHANNEL_IMAGES, (64, 256, 4, 4), (256, 64, 4, 4), 1, 1),
+        (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32, 0),
+        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 3, 5, 5), 1, 0),
     ],
 )
-def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group):
+def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
     if level == "amx" and path != paths.POSITIONS:
-        path = next(p for p in paths.TILE_PATHS if p[1:3] == path[1:3])
+        path = next(p for p in paths.TILE_PATHS if p[1:3] == path[1:3] and p.image_runs == path.image_runs)
     with forced((level, None)):
-        layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], group=group)
+        layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], pads=[pad] * 4, group=group)
         assert layer.explain(x_shape)["kernel"] == path.name
 
 
