@@ -28,8 +28,44 @@ cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
 
 
+# A block's weights as they were given, and what has been seen of them.
+cdef struct Given:
+    DType dtype
+    bint halves
+    const char *first
+    const char *end  # of the array
+    Py_ssize_t channel_step  # bytes
+    Py_ssize_t width  # elements of a channel
+    bint finite
+    uint32_t least  # magnitude other than 0, and the greatest, as the bits of floats; for tile registers
+    uint32_t most
+
+
+cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
+    """The weights of an input channel, looked at; halves are widened into `wide`.
+
+    Whoever needs them next finds them in the first-level cache: passes of their own would read large weights from
+    memory again.
+    """
+    cdef const char *first = given.first + c * given.channel_step
+    cdef const real_t *source = <const real_t *> first
+    cdef uint32_t least, most
+    if real_t is float and given.halves:
+        table.level.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
+        source = wide
+    if real_t is float and table.pieces:
+        table.level.tiles.magnitudes(source, given.width, &least, &most)
+        given.least = min(given.least, least)
+        given.most = max(given.most, most)
+    elif real_t is float:
+        given.finite &= table.level.f32.finite(source, given.width)
+    else:
+        given.finite &= table.level.f64.finite(source, given.width)
+    return source
+
+
 cdef bint pack_whole_vectors(
-    BoxTable table, const real_t *w, Py_ssize_t channel_step, const real_t *w_end, Py_ssize_t block, real_t *weights
+    BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights
 ) noexcept nogil:
     """`pack_block`'s weights where every vector of columns is one place of consecutive channels: by transposition.
 
@@ -40,6 +76,8 @@ cdef bint pack_whole_vectors(
     cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their tiles' widths
     cdef Py_ssize_t *tile_of
     cdef real_t *turned  # of each kernel position and vector, the channels that tiles hold
+    cdef const real_t *channels = NULL
+    cdef const real_t *end = <const real_t *> given.end
     cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
     cdef real_t square[MAX_LANES * MAX_LANES]
@@ -71,15 +109,19 @@ cdef bint pack_whole_vectors(
                         table.weight_offset[block, i] + (done * n_taps + t * tile) * table.depth
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
+    if given.halves:
+        end = wide + given.width + MAX_LANES
     for c in range(chunks * chunk):
         channel = c % chunk
+        if c < table.in_channels:
+            channels = read_channel(table, given, c, wide)
         for v in range(vectors if c < table.in_channels else 0):
-            source = w + c * channel_step + v * lanes * table.kernel
+            source = channels + v * lanes * table.kernel
             for k from 0 <= k < table.kernel by lanes:
                 count = min(lanes, table.kernel - k)
                 for i in range(lanes):
                     rows[i] = source + i * table.kernel + k
-                    if rows[i] + lanes > w_end:  # reading a whole vector would leave the array
+                    if rows[i] + lanes > end:  # reading a whole vector would leave the array
                         memcpy(copies + i * lanes, rows[i], count * sizeof(real_t))
                         rows[i] = copies + i * lanes
                 if table.pieces and count == lanes:
@@ -117,22 +159,26 @@ cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t la
         memcpy(target, source, lanes * sizeof(real_t))
 
 
-cdef bint pack_block(
-    BoxTable table, const real_t *w, Py_ssize_t channel_step, const real_t *w_end, const real_t *b, Py_ssize_t block,
-    real_t *weights, real_t *bias,
+cdef void pack_block(
+    BoxTable table, Given *given, real_t *wide, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias,
 ) noexcept nogil:
     """One block of one group: per class and tile ``[tap][channel][column]``, columns padded with zeros.
 
-    `w` is ``[channel][output channel of the block][kernel]``, with `channel_step` elements from one channel to the
-    next. Returns whether all weights are finite.
+    `given` is ``[channel][output channel of the block][kernel]``; `wide` has room for it, if it is of halves.
     """
     cdef Py_ssize_t width = table.block_width(block)
-    cdef Py_ssize_t i, t, j, done, tile, n, n_taps, n_places, column, m, place
+    cdef Py_ssize_t i, t, j, c, done, tile, n, n_taps, n_places, column, m, place, channel_step = given.width
     cdef const int64_t *kernel_index
+    cdef const real_t *w = wide
     cdef real_t *target
     cdef Py_ssize_t offset[2 * MAX_LANES]
-    cdef bint finite = True, packed
-    packed = pack_whole_vectors(table, w, channel_step, w_end, block, weights)
+    cdef bint packed = pack_whole_vectors(table, given, wide, block, weights)
+    if not packed:
+        for c in range(table.in_channels):
+            read_channel(table, given, c, wide + c * given.width)
+        if not given.halves:
+            w = <const real_t *> given.first
+            channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
     for i in range(table.products.n):
         target = weights + table.weight_offset[block, i]
         n_taps = table.products.taps(i)
@@ -151,12 +197,6 @@ cdef bint pack_block(
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(table, w, channel_step, offset, min(tile, n - done), tile, target)
                 target += table.depth * tile
-                if table.pieces:
-                    continue  # whose magnitudes are looked at before
-                if real_t is float:
-                    finite &= table.level.f32.finite(target - table.depth * tile, table.depth * tile)
-                else:
-                    finite &= table.level.f64.finite(target - table.depth * tile, table.depth * tile)
             for j in range(tile):
                 column = min(done + j, n - 1)
                 m = column % width if table.along_channels else column // n_places
@@ -166,7 +206,6 @@ cdef bint pack_block(
         if table.columns_first:
             for m in range(width):
                 bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
-    return finite
 
 
 cdef void gather_columns(
@@ -205,51 +244,45 @@ cdef void gather_columns(
             target += table.pieces * MAX_LANES * tile
 
 
-cdef bint pack_task(
-    BoxTable table, DType dtype, const char *w, const char *w_end, const real_t *b, Py_ssize_t block, real_t *weights,
-    real_t *bias, uint32_t *magnitudes, real_t *wide,
-) noexcept nogil:
-    """One block of one group, whose first weight `w` is. Returns whether all weights are finite.
-
-    `magnitudes`, which tile registers want, become the least other than 0 and the greatest, as the bits of floats.
-    `wide` has room for the block's weights, if these are halves.
-    """
-    cdef Py_ssize_t c, width = table.block_width(block) * table.kernel, channel_step = table.out_channels * table.kernel
-    cdef bint halves = dtype == FLOAT16 or dtype == BFLOAT16
-    cdef const real_t *source
-    cdef const real_t *end = <const real_t *> w_end
-    cdef uint32_t least, most
-    w += block * table.block * table.kernel * (sizeof(uint16_t) if halves else sizeof(real_t))
-    source = <const real_t *> w
-    if real_t is float and halves:
-        for c in range(table.in_channels):
-            table.level.halves.widen(
-                dtype == BFLOAT16, <const uint16_t *> w + c * channel_step, width, wide + c * width
-            )
-        source, end, channel_step = wide, wide + table.in_channels * width + MAX_LANES, width
-    if real_t is float and table.pieces:
-        magnitudes[0] = -1
-        magnitudes[1] = 0
-        for c in range(table.in_channels):
-            table.level.tiles.magnitudes(source + c * channel_step, width, &least, &most)
-            magnitudes[0] = min(magnitudes[0], least)
-            magnitudes[1] = max(magnitudes[1], most)
-    return pack_block(table, source, channel_step, end, b, block, weights, bias)
-
-
 cdef bint pack_all(
     BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t[::1] b, real_t[::1] weights,
     real_t[::1] bias, uint32_t[:, ::1] magnitudes, real_t[:, ::1] wide,
 ) noexcept nogil:
-    cdef Py_ssize_t task, g, infinite = 0
+    """Returns whether all weights are finite, or `magnitudes` what tile registers want to know: of each block the
+    least other than 0 and the greatest.
+    """
+    cdef Py_ssize_t task, infinite = 0
     for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=wide.shape[0]):
-        g = task // table.blocks
         infinite += not pack_task(
-            table, dtype, w + g * (w_bytes // table.group), w + w_bytes, &b[g * table.out_channels],
-            task % table.blocks, &weights[0] + g * table.group_weights, &bias[g * table.group_biases],
+            table, dtype, w, w_bytes, &b[0], task // table.blocks, task % table.blocks, &weights[0], &bias[0],
             &magnitudes[task, 0], &wide[threadid(), 0],
         )
     return infinite == 0
+
+
+cdef bint pack_task(
+    BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t *b, Py_ssize_t group,
+    Py_ssize_t block, real_t *weights, real_t *bias, uint32_t *magnitudes, real_t *wide,
+) noexcept nogil:
+    """One block of one group. Returns whether its weights are finite."""
+    cdef Given given
+    cdef Py_ssize_t item = sizeof(real_t)
+    given.dtype = dtype
+    given.halves = dtype == FLOAT16 or dtype == BFLOAT16
+    if given.halves:
+        item = sizeof(uint16_t)
+    given.first = w + group * (w_bytes // table.group) + block * table.block * table.kernel * item
+    given.end = w + w_bytes
+    given.channel_step = table.out_channels * table.kernel * item
+    given.width = table.block_width(block) * table.kernel
+    given.finite = True
+    given.least, given.most = -1, 0
+    pack_block(
+        table, &given, wide, b + group * table.out_channels, block, weights + group * table.group_weights,
+        bias + group * table.group_biases,
+    )
+    magnitudes[0], magnitudes[1] = given.least, given.most
+    return given.finite
 
 
 cdef uint32_t bits_of(float value) noexcept nogil:
