@@ -72,7 +72,7 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
         return 0.4 * outputs  # in one pass
     if path.tiles:
         return outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
-    return outputs * (0.3 + 0.4 * halves + 0.8 * scalar + (32 if row % lanes else 8) / row)
+    return outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -94,7 +94,7 @@ def channel_cycles(
         return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
     vectors = sum(taps_inside(layout, c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
     # Several taps read the input again, and the zeros between rows.
-    again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.94
+    again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.97
     positions = layout.runs * tile_cost(layout.run_length, most) * most / tile_cost(most, most)
     return again * in_channels * vectors * positions / 2
 

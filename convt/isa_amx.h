@@ -152,12 +152,11 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
                 LOAD_LEFT(2);
                 MULTIPLY();
             } else {
-                LOAD_LEFT(1);
+                LOAD_LEFT(0);
                 LOAD_RIGHT(1);
                 MULTIPLY();
-                LOAD_LEFT(0);
-                MULTIPLY();
                 LOAD_LEFT(1);
+                MULTIPLY();
                 LOAD_RIGHT(0);
                 MULTIPLY();
             }
