@@ -31,7 +31,7 @@ cdef inline void read_line(
 ) noexcept nogil:
     """`read` with the level's own conversions where the elements are consecutive halves."""
     if real_t is float and not operands.plain and step == sizeof(uint16_t):
-        table.level.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, line)
+        table.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, line)
     else:
         read(operands.dtype, source, step, n, line)
 
@@ -41,7 +41,7 @@ cdef inline void write_line(
 ) noexcept nogil:
     """`write` likewise."""
     if real_t is float and not operands.plain and step == sizeof(uint16_t):
-        table.level.halves.narrow(operands.dtype == BFLOAT16, line, n, <uint16_t *> target)
+        table.halves.narrow(operands.dtype == BFLOAT16, line, n, <uint16_t *> target)
     else:
         write(operands.dtype, line, n, target, step)
 

@@ -34,7 +34,7 @@ cdef inline void store_line(
                     count // lanes, operands.stream,
                 )
             elif real_t is float and halves:
-                table.level.halves.transpose_narrow(
+                table.halves.transpose_narrow(
                     operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
                     <uint16_t *> target, channel_step // <Py_ssize_t> sizeof(uint16_t),
                 )
@@ -108,14 +108,14 @@ cdef void interleave_halves(
     cdef const float *rows[MAX_LINE]
     cdef Py_ssize_t e, i, count, chunk = INTERLEAVED // table.inner_places // table.lanes * table.lanes
     if table.inner_places <= 2:
-        table.level.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out)
+        table.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out)
         return
     for i from 0 <= i < n by chunk:
         count = min(chunk, n - i)
         for e in range(table.inner_places):
             rows[e] = row_of_place[e] + i
         table.level.f32.interleave(count, table.inner_places, rows, wide, False)
-        table.level.halves.narrow(
+        table.halves.narrow(
             operands.dtype == BFLOAT16, wide, count * table.inner_places, out + i * table.inner_places
         )
 

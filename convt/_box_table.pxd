@@ -93,6 +93,7 @@ cdef extern from "levels.h" nogil:
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
         void (*split_right)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
+        halves_t halves
     ctypedef struct convt_level:
         const char *name
         int (*runs_here)() noexcept nogil
@@ -135,6 +136,7 @@ cdef class ClassList:
 
 cdef class BoxTable:
     cdef const convt_level *level
+    cdef const halves_t *halves  # conversions of what is stored
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps
     cdef Py_ssize_t n_axes, run_axis, chain, chains, input_elements

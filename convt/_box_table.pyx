@@ -107,6 +107,7 @@ cdef class BoxTable:
         self.along_channels = along_channels
         self.columns_first = columns_first
         self.pieces = pieces
+        self.halves = &self.level.tiles.halves if pieces else &self.level.halves
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]

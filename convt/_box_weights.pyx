@@ -24,6 +24,8 @@ from convt.geometry import DTYPES
 
 cnp.import_array()
 
+LEAST = 2.0**-102  # magnitude that pieces, and sums of products of pieces, keep all digits of
+
 cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
 
@@ -51,7 +53,7 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     cdef const real_t *source = <const real_t *> first
     cdef uint32_t least, most
     if real_t is float and given.halves:
-        table.level.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
+        table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
         source = wide
     if real_t is float and table.pieces:
         table.level.tiles.magnitudes(source, given.width, &least, &most)
@@ -303,7 +305,7 @@ def multipliable(uint32_t least, uint32_t most):
     Nothing may be subnormal or overflow: the least piece of an element is 2**-23 of it, a sum may have 2**24 terms.
     All are bits of floats.
     """
-    cdef float low = ldexp(1, -102), high = ldexp(1, 100)
+    cdef float low = LEAST, high = ldexp(1, 100)
     if most == 0:
         return bits_of(low), bits_of(high)
     if least < bits_of(low) or most > bits_of(high):
@@ -331,7 +333,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     (ndarray, ndarray, (int, int)) or None
         Packed weights and bias, and the least and greatest magnitude of x other than 0 that they can be multiplied by
         in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
-        input, or has no such x.
+        input, or has no such x, or if a bias is too small for tile registers.
     """
     cdef DType kind = <DType> <int> DTYPES.index(dtype)
     n_weights, n_bias = table.packed_elements
@@ -350,4 +352,6 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     limits = (0, 0)
     if table.pieces:
         limits = multipliable(magnitudes[:, 0].min(), magnitudes[:, 1].max())
+        if (np.abs(b[b != 0]) < LEAST).any():
+            return None  # the sum of it and nothing else could be subnormal
     return (weights, bias, limits) if finite and limits else None

@@ -6,24 +6,51 @@
    first product and releases them after its last.
 
    The unit flushes subnormal operands and results, and Inf - Inf in the pieces of Inf makes NaN: callers check that
-   every magnitude lies between two limits (`split_channels`, `split_positions`, `magnitudes`). */
+   every magnitude lies between two limits (`split_channels`, `split_positions`, `magnitudes`). Sums of one piece are
+   then never subnormal, which the processor's own rounding to bfloat16 would flush too. */
 
 #define CONVT_AMX
 #define CONVT_AMX_TILES                                                                                                \
     {convt_amx_configure,     convt_amx_release,        convt_amx_channels,        convt_amx_positions,                \
      convt_amx_positions_out, convt_amx_split_channels, convt_amx_split_positions, convt_amx_split_left,               \
-     convt_amx_split_right,   convt_amx_magnitudes}
+     convt_amx_split_right,   convt_amx_magnitudes,     CONVT_HALVES(convt_amx_)}
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,fma"))),      \
-                             apply_to = function)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))),                    \
+    apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,fma")
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
 #endif
+
+typedef convt_avx512_f32_vector convt_amx_vector;
+typedef convt_avx512_f32_unaligned convt_amx_unaligned;
+static inline __attribute__((always_inline)) void convt_amx_transpose_registers(convt_amx_vector *block)
+{
+    convt_avx512_f32_transpose_registers(block);
+}
+/* Two halves of the processor's result, interleaved. */
+static inline __m512i convt_amx_pair_bfloat16(__m512 first, __m512 second)
+{
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+#define LANES 16
+#define NAME(kernel) convt_amx_##kernel
+#define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
+#define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
+#define NARROW_BFLOAT16(vector) ((NAME(halves))_mm512_cvtneps_pbh((__m512)(vector)))
+#define PAIR_BFLOAT16(first, second) ((NAME(words))convt_amx_pair_bfloat16((__m512)(first), (__m512)(second)))
+#include "micro_half.h"
+#undef LANES
+#undef NAME
+#undef LOAD_FLOAT16
+#undef NARROW_FLOAT16
 
 enum { CONVT_AMX_TILE = 256 /* floats of memory */ };
 
@@ -255,13 +282,13 @@ static void convt_amx_positions_out(int pieces, int bfloat16, int rows, int posi
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
                                     const ptrdiff_t *offsets, char *const *y)
 {
-    convt_avx512_f32_vector sums[32][2];
+    convt_amx_vector sums[32][2];
     convt_amx_positions(pieces, rows, positions, taps, depth, x, x_step, w, bias, (float *)sums, 32);
     for (int i = 0; i < outputs; i++)
         for (int half = 0; 16 * half < positions; half++)
             _mm512_mask_storeu_epi32(
                 y[half] + offsets[i], convt_amx_lanes(0, positions - 16 * half),
-                (__m512i)convt_avx512_f32_narrow_pairs(bfloat16, sums[2 * i][half], sums[2 * i + 1][half]));
+                (__m512i)convt_amx_narrow_pairs(bfloat16, sums[2 * i][half], sums[2 * i + 1][half]));
 }
 
 #undef INSTANCES
@@ -484,7 +511,9 @@ static void convt_amx_magnitudes(const float *elements, ptrdiff_t n, uint32_t *l
 static int convt_amx_runs_here(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    enum { AVX512_BF16 = 1 << 5 };
     unsigned a, b, c, d;
     return convt_avx512_runs_here() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16) &&
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }

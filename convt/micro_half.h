@@ -3,6 +3,9 @@
    An ISA header defines, besides what micro.h wants for float,
      LOAD_FLOAT16(pointer)    LANES elements, widened
      NARROW_FLOAT16(vector)   LANES elements, rounded to nearest even
+   and may define, where sums are never subnormal,
+     NARROW_BFLOAT16(vector)  and  PAIR_BFLOAT16(first, second)   what the processor rounds, as NAME(narrow_vector) and
+   NAME(narrow_pairs) do.
    The dtype is a flag: a call converts so many elements that a well predicted branch costs nothing. */
 
 typedef uint16_t NAME(halves) __attribute__((vector_size(LANES * sizeof(uint16_t))));
@@ -18,6 +21,7 @@ static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
     return (NAME(vector))(__builtin_convertvector(bits, NAME(words)) << 16);
 }
 
+#ifndef NARROW_BFLOAT16
 /* Rounded to bfloat16: the upper half of every word. It keeps NaN, because sums of halves have none whose payload
    reaches the lower half: the processor passes on operands, made quiet, or makes its own. */
 static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
@@ -25,19 +29,22 @@ static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
     const NAME(words) bits = (NAME(words))value;
     return bits + (0x7fffu + (bits >> 16 & 1u));
 }
+#define NARROW_BFLOAT16(vector) __builtin_convertvector(NAME(round_bfloat16)(vector) >> 16, NAME(halves))
+#define PAIR_BFLOAT16(first, second) (NAME(round_bfloat16)(first) >> 16 | (NAME(round_bfloat16)(second) & 0xffff0000u))
+#endif
 
 static inline NAME(halves) NAME(narrow_vector)(int bfloat16, NAME(vector) value)
 {
     if (!bfloat16)
         return NARROW_FLOAT16(value);
-    return __builtin_convertvector(NAME(round_bfloat16)(value) >> 16, NAME(halves));
+    return NARROW_BFLOAT16(value);
 }
 
 /* Two halves in a word, the first one first in memory (little-endian, as every level's processor is). */
 static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, NAME(vector) second)
 {
     if (bfloat16)
-        return NAME(round_bfloat16)(first) >> 16 | (NAME(round_bfloat16)(second) & 0xffff0000u);
+        return PAIR_BFLOAT16(first, second);
     return __builtin_convertvector(NARROW_FLOAT16(first), NAME(words)) |
            __builtin_convertvector(NARROW_FLOAT16(second), NAME(words)) << 16;
 }
@@ -104,3 +111,6 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
     for (ptrdiff_t i = 0; i < columns; i++)
         memcpy(out + i * out_step, &block[i], n * sizeof(uint16_t));
 }
+
+#undef NARROW_BFLOAT16
+#undef PAIR_BFLOAT16

@@ -60,6 +60,22 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, change, opera
     np.testing.assert_array_equal(at_level(monkeypatch, "amx", *operands), wanted)
 
 
+@pytest.mark.parametrize("path", paths.TILE_PATHS, ids=lambda path: path.name)
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("bias", [2.0**-102, 2.0**-103, 2.0**-130, -(2.0**-130)])
+def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, dtype, bias):
+    """Tile registers and the processor's rounding to bfloat16 flush subnormals."""
+    monkeypatch.setenv("CONVT_ISA", "amx")
+    monkeypatch.setattr(plan, "VECTOR_PATHS", ())
+    monkeypatch.setattr(plan, "TILE_PATHS", (path,))
+    plan.make_plan.cache_clear()
+    kernel = 3 if path.image_runs else 2
+    x, w = np.zeros((2, 64, 9, 9), dtype), np.ones((64, 48, kernel, kernel), dtype)
+    y = convt.conv_transpose(x, w, np.full(48, bias, dtype), strides=[2, 2])
+    plan.make_plan.cache_clear()
+    assert (y.astype(np.float32) == np.float32(bias)).all()
+
+
 @pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.POSITION_TILES], ids=lambda path: path.name)
 @pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
 @pytest.mark.parametrize(
