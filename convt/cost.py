@@ -28,7 +28,10 @@ NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
-TILE_CYCLES, TILE_STORE_CYCLES = 20, 25
+TILE_CYCLES, TILE_STORE_CYCLES = 20, 60
+# Bytes of results, and of their rows, that are streamed; see _box_compute.
+LARGE, LONG_ROW = 1 << 22, 1 << 12
+LINE_CYCLES = 8  # to begin a row of packed input
 # What one tile of positions costs more than half of a pair, which shares its weights.
 ODD_TILE = 0.35
 
@@ -47,9 +50,11 @@ def estimate(
     cycles += stored(geometry, dtype, path, lanes)
     packed = geometry.group * layout.boxes * layout.new_elements * in_channels
     if path.tiles:  # vectors pack in a tenth of their time, in their factors
-        cycles += (2 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
+        cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if dtype == "float64" else 1) * packed
+    elif not path.along_channels:  # and for short rows
+        cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])
     weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
     if path.tiles and weights > NEAR_WEIGHTS:
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
@@ -63,16 +68,26 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
     """Cycles to write the outputs: through transpositions, or interleaved with some cycles a row."""
     outputs = math.prod(geometry.output_shape)
     if path.along_channels:
-        return (1.3 if path.tiles else 4 if dtype == "float64" else 2) * outputs
+        # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
+        channels = geometry.out_channels // geometry.group
+        written = 0.7 if path.tiles else 3.1 if dtype == "float64" else 1.45
+        return (
+            outputs / channels * (6 * -(-channels // (2 * lanes)) + 0.35 * -(-channels // 16) * 16)
+            + written * outputs
+        )
     row = geometry.output_shape[-1]
-    scalar = geometry.axes[-1].stride > 2  # more than two places are interleaved one by one
+    scalar = geometry.axes[-1].stride > 2  # most numbers of places are interleaved one by one
     halves = dtype in ("float16", "bfloat16")
+    item = 2 if halves else 8 if dtype == "float64" else 4
+    # Large results pass the caches, but for rows that share cache lines.
+    shared = not halves and outputs * item >= LARGE and row * item % 64 and row * item < LONG_ROW
+    filled = 0.1 * item * outputs if shared else 0.0
     places = math.prod(axis.stride for axis in geometry.axes)
     if path == POSITION_TILES and halves and geometry.axes[-1].stride == 2 and places <= 64 and row % 32 == 0:
         return 0.4 * outputs  # in one pass
     if path.tiles:
-        return outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
-    return outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)
+        return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
+    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -94,7 +109,7 @@ def channel_cycles(
         return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
     vectors = sum(taps_inside(layout, c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
     # Several taps read the input again, and the zeros between rows.
-    again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.97
+    again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.98
     positions = layout.runs * tile_cost(layout.run_length, most) * most / tile_cost(most, most)
     return again * in_channels * vectors * positions / 2
 
@@ -123,7 +138,7 @@ def tile_cycles(
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.3 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
-        factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
+        factor, half_tiles = 1.4, math.ceil(layout.new_elements / 16)
         taps_and_columns = [(1.0, block * kernel)]
         if path.along_channels:
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements

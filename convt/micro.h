@@ -14,6 +14,8 @@
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef REAL NAME(unaligned_half)
+    __attribute__((vector_size(LANES / 2 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 #define VECTOR NAME(vector)
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
@@ -190,11 +192,40 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef ROWS
 }
 
+/* LANES cells of 1, 2 or 4 places. */
+INLINE void NAME(interleave_cells)(ptrdiff_t places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
+{
+    VECTOR cells[4];
+    cells[0] = LOAD(rows[0] + i);
+    if (places > 1) {
+        const VECTOR first = cells[0], second = LOAD(rows[places / 2] + i);
+        cells[0] = __builtin_shufflevector(first, second, INTERLEAVE_LOW);
+        cells[1] = __builtin_shufflevector(first, second, INTERLEAVE_HIGH);
+    }
+    if (places > 2) {
+        const VECTOR first = LOAD(rows[1] + i), second = LOAD(rows[3] + i);
+        const VECTOR odd[2] = {__builtin_shufflevector(first, second, INTERLEAVE_LOW),
+                               __builtin_shufflevector(first, second, INTERLEAVE_HIGH)};
+        const VECTOR even[2] = {cells[0], cells[1]};
+        UNROLLED (h, 2) {
+            cells[2 * h] = __builtin_shufflevector(even[h], odd[h], INTERLEAVE_LOW);
+            cells[2 * h + 1] = __builtin_shufflevector(even[h], odd[h], INTERLEAVE_HIGH);
+        }
+    }
+    UNROLLED (e, 4)
+        if (e < places) {
+            if (stream)
+                STREAM(out + i * places + e * LANES, cells[e]);
+            else
+                STORE(out + i * places + e * LANES, cells[e]);
+        }
+}
+
 /* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. */
 static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
 {
     ptrdiff_t i = 0;
-    if (places <= 2) {
+    if (places <= 2 || places == 4) {
         /* Singly up to the first aligned place; without one, to the end. */
         ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
         single = stream ? single / places : 0;
@@ -202,23 +233,11 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
             for (ptrdiff_t e = 0; e < places; e++)
                 out[i * places + e] = rows[e][i];
         stream = stream && ALIGNED(out + i * places);
-        for (; i + LANES <= n; i += LANES) {
-            VECTOR low = LOAD(rows[0] + i), high = low;
-            if (places == 2) {
-                const VECTOR odd = LOAD(rows[1] + i);
-                high = __builtin_shufflevector(low, odd, INTERLEAVE_HIGH);
-                low = __builtin_shufflevector(low, odd, INTERLEAVE_LOW);
-            }
-            REAL *target = out + i * places;
-            if (stream) {
-                STREAM(target, low);
-                if (places == 2)
-                    STREAM(target + LANES, high);
-            } else {
-                STORE(target, low);
-                if (places == 2)
-                    STORE(target + LANES, high);
-            }
+        for (; i + LANES <= n; i += LANES)
+            NAME(interleave_cells)(places, rows, i, out, stream);
+        if (n >= LANES && i < n && !stream) { /* over a few cells once more */
+            NAME(interleave_cells)(places, rows, n - LANES, out, 0);
+            return;
         }
     }
     for (; i < n; i++)
@@ -378,7 +397,10 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
             STORE(to + i, LOAD(from + i));
         if (n >= LANES && i < n)
             STORE(to + n - LANES, LOAD(from + n - LANES));
-        else
+        else if (n >= LANES / 2 && i < n) {
+            *(NAME(unaligned_half) *)to = *(const NAME(unaligned_half) *)from;
+            *(NAME(unaligned_half) *)(to + n - LANES / 2) = *(const NAME(unaligned_half) *)(from + n - LANES / 2);
+        } else
             for (; i < n; i++)
                 to[i] = from[i];
         for (i = 0; i < after; i++)

@@ -65,6 +65,11 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
     ptrdiff_t i = 0;
     for (; i + LANES <= n; i += LANES)
         *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(source + i));
+    if (n >= LANES && i < n) { /* over a few once more */
+        i = n - LANES;
+        *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(source + i));
+        return;
+    }
     for (; i < n; i++)
         target[i] = bfloat16 ? convt_narrow_bfloat16(source[i]).bits : convt_narrow_float16(source[i]).bits;
 }
@@ -78,7 +83,9 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
         return;
     }
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    for (; i < n && n >= LANES; i += LANES) {
+        if (i > n - LANES)
+            i = n - LANES; /* over a few once more */
         const NAME(words) pairs = NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i),
                                                      *(const NAME(unaligned) *)(rows[1] + i));
         memcpy(out + 2 * i, &pairs, sizeof pairs);
