@@ -5,6 +5,7 @@
 of output channels. For each box:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
+   taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros;
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
    stays in cache, one chain of fused multiply-adds per output;
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).

@@ -1,6 +1,6 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks, measured with AVX-512 and AMX. They need not be exact: a
+The factors are fits to the layers of asv_benchmarks and forty others, measured with AVX-512 and AMX. They need not be exact: a
 choice between two paths matters where one is much faster, and there it shows.
 """
 

@@ -14,8 +14,6 @@
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-typedef REAL NAME(unaligned_half)
-    __attribute__((vector_size(LANES / 2 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 #define VECTOR NAME(vector)
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
@@ -397,10 +395,7 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
             STORE(to + i, LOAD(from + i));
         if (n >= LANES && i < n)
             STORE(to + n - LANES, LOAD(from + n - LANES));
-        else if (n >= LANES / 2 && i < n) {
-            *(NAME(unaligned_half) *)to = *(const NAME(unaligned_half) *)from;
-            *(NAME(unaligned_half) *)(to + n - LANES / 2) = *(const NAME(unaligned_half) *)(from + n - LANES / 2);
-        } else
+        else
             for (; i < n; i++)
                 to[i] = from[i];
         for (i = 0; i < after; i++)
