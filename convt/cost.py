@@ -1,7 +1,7 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks and forty others, measured with AVX-512 and AMX. They need not be exact: a
-choice between two paths matters where one is much faster, and there it shows.
+The factors are fits to the layers of asv_benchmarks and forty others, measured with AVX-512 and AMX. They need not
+be exact: a choice between two paths matters where one is much faster, and there it shows.
 """
 
 import math
