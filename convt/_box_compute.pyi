@@ -2,6 +2,8 @@ import numpy as np
 
 from convt._box_table import BoxTable
 
+STREAM_LIMITS: tuple[int, int]
+
 def run(
     x: np.ndarray,
     y: np.ndarray,

@@ -44,6 +44,8 @@ cdef enum:
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
+STREAM_LIMITS = STREAM_BYTES, LONG_ROW  # of a result and of its row, for the estimate
+
 
 # ---------------------------------------------------------------------------------------------- products
 

@@ -7,7 +7,8 @@ be exact: a choice between two paths matters where one is much faster, and there
 import math
 from collections.abc import Sequence
 
-from convt.geometry import Geometry
+from convt._box_compute import STREAM_LIMITS
+from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import POSITION_TILES, Path
 from convt.tiling import BoxLayout, tile_cost
 
@@ -29,8 +30,6 @@ NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 20, 60
-# Bytes of results, and of their rows, that are streamed; see _box_compute.
-LARGE, LONG_ROW = 1 << 22, 1 << 12
 LINE_CYCLES = 8  # to begin a row of packed input
 # What one tile of positions costs more than half of a pair, which shares its weights.
 ODD_TILE = 0.35
@@ -78,9 +77,10 @@ def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
     row = geometry.output_shape[-1]
     scalar = geometry.axes[-1].stride > 2  # most numbers of places are interleaved one by one
     halves = dtype in ("float16", "bfloat16")
-    item = 2 if halves else 8 if dtype == "float64" else 4
+    item = ITEMSIZE[dtype]
     # Large results pass the caches, but for rows that share cache lines.
-    shared = not halves and outputs * item >= LARGE and row * item % 64 and row * item < LONG_ROW
+    stream_bytes, long_row = STREAM_LIMITS
+    shared = not halves and outputs * item >= stream_bytes and row * item % 64 and row * item < long_row
     filled = 0.1 * item * outputs if shared else 0.0
     places = math.prod(axis.stride for axis in geometry.axes)
     if path == POSITION_TILES and halves and geometry.axes[-1].stride == 2 and places <= 64 and row % 32 == 0:

@@ -16,7 +16,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-DTYPES = ("float16", "bfloat16", "float32", "float64")
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+DTYPES = tuple(ITEMSIZE)
 INT64_MAX = 2**63 - 1
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 

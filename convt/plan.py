@@ -9,13 +9,11 @@ import numpy as np
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable, has_tiles
 from convt.boxes import Boxes
-from convt.geometry import Geometry
+from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import TILE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.tiling import cut
-
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
 MAX_TILE = 8

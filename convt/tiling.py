@@ -176,8 +176,9 @@ def tile_cost(length: int, most: int) -> int:
 
 
 class BoxSize(NamedTuple):
-    """Numbers of one choice of box."""
+    """Numbers of one choice of box; `spans` are the least and greatest shift that input is stored for."""
 
+    spans: tuple[tuple[int, int], ...]
     pitch: tuple[int, ...]
     steps: tuple[int, ...]
     run_axis: int
@@ -213,20 +214,25 @@ def box_size(
     assert best is not None
     # The last cells' taps may reach past the last pitch.
     reach = 1 + sum((n - 1 + high - low) * s for n, (low, high), s in zip(box, spans, steps, strict=True))
-    return BoxSize(tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
+    return BoxSize(tuple(spans), tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
 
 
 def image_box_size(
     cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int]
 ) -> BoxSize:
     """Lay out a box whose runs are the images, the innermost axis of its input; only what there is is stored."""
-    pitch = [box[0]]
-    for n, size, (low, high), length in zip(cells[1:], box[1:], spans[1:], inputs[1:], strict=True):
-        pitch.append(size + high - low if size < n else length)
+    whole = [a > 0 and size == n for a, (n, size) in enumerate(zip(cells, box, strict=True))]
+    spans = [(0, n) if all_of_it else span for n, span, all_of_it in zip(inputs, spans, whole, strict=True)]
+    pitch = [
+        n if all_of_it else size + high - low
+        for n, size, (low, high), all_of_it in zip(inputs, box, spans, whole, strict=True)
+    ]
     steps = [1] * len(box)
     for a in range(1, len(box)):
         steps[a] = math.prod(pitch[a + 1 :]) * box[0]
-    return BoxSize(tuple(pitch), tuple(steps), len(box), math.prod(box[1:]), box[0], math.prod(pitch))
+    return BoxSize(
+        tuple(spans), tuple(pitch), tuple(steps), len(box), math.prod(box[1:]), box[0], math.prod(pitch)
+    )
 
 
 def cut(geometry: Geometry) -> Cells | None:
@@ -286,12 +292,12 @@ def lay_out(
             return None
         # A quarter more pieces, or the next number of them that makes the box smaller.
         pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
-    whole = [images and a and b == n for a, (n, b) in enumerate(zip(cells.counts, box, strict=True))]
-    spans = [(0, n) if all_of_it else span for n, span, all_of_it in zip(inputs, cells.spans, whole, strict=True)]
     table = np.array(
         [
             (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
-            for axis, n, b, (low, high), p in zip(cells.axes, cells.counts, box, spans, size.pitch, strict=True)
+            for axis, n, b, (low, high), p in zip(
+                cells.axes, cells.counts, box, size.spans, size.pitch, strict=True
+            )
         ],
         dtype=np.int64,
     )
