@@ -24,13 +24,15 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove
 
 from convt._box_input cimport pack_input
-from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, rows_follow
+from convt._box_operands cimport (
+    Box, Operands, count_runs, find_row, precision_in_place, row_of_outputs, rows_follow,
+)
 from convt._box_output cimport store
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
-    REACH, TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t,
+    REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t, tile_rows_t,
 )
-from convt._elements cimport BFLOAT16, DType, FLOAT32, FLOAT64
+from convt._elements cimport DType, FLOAT32, FLOAT64
 
 import numpy as np
 
@@ -370,42 +372,40 @@ cdef void multiply_and_store(
 
 cdef void multiply_tiles_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const float *input, const float *weights, const float *bias,
+    const float *input, const float *weights, const float *bias, char **first,
 ) noexcept nogil:
-    """`multiply_and_store` in tile registers, for cells that read one input each."""
+    """`multiply_and_store` in tile registers, for cells that read one input each. `first` has room for a pointer per
+    row of cells."""
     cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, taps = table.classes.taps(0)
-    cdef Py_ssize_t cells = 1, length = box.size[last], columns = table.columns(table.classes, block, 0)
-    cdef Py_ssize_t a, i, p, q, n, row, done, tile, outers = table.places // inner, item = operands.y_strides[last + 1]
+    cdef Py_ssize_t columns = table.columns(table.classes, block, 0), outers = table.places // inner
+    cdef Py_ssize_t item = operands.y_strides[last + 1]
+    cdef Py_ssize_t a, i, row, cells = 1, merged = 1
     cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
     cdef int64_t idx[MAX_AXES]
-    cdef char *y[2]
+    cdef tile_rows_t rows
+    rows.precision = precision_in_place(operands, item)
+    rows.places = inner
+    rows.stream = operands.stream
+    if rows_follow(table, operands) and table.axes[last - 1, STRIDE] == 1:
+        merged = box.size[last - 1]
+    rows.width = merged * box.size[last]
     for a in range(table.n_axes):
         cells *= box.size[a]
+    for row in range(cells // rows.width):
+        find_row(table, box, row * merged, idx)
+        first[row] = row_of_outputs(table, operands, box, idx, 0, channel) + box.begin[last] * inner * item
     find_row(table, box, 0, idx)
     for i in range(columns // inner):
         offsets[i] = (
             row_of_outputs(table, operands, box, idx, i % outers, channel + i // outers)
             - row_of_outputs(table, operands, box, idx, 0, channel)
         )
-    for p from 0 <= p < cells by TILE_POSITIONS:
-        n = min(TILE_POSITIONS, cells - p)
-        for i in range((n + MAX_LANES - 1) // MAX_LANES):
-            q = p + i * MAX_LANES
-            row = q // length
-            find_row(table, box, row, idx)
-            y[i] = row_of_outputs(table, operands, box, idx, 0, channel)
-            y[i] += (box.begin[last] + q - row * length) * inner * item
-        done = 0
-        while done < columns:
-            tile = table.tile_width(columns - done)
-            table.level.tiles.positions_out(
-                table.pieces, operands.dtype == BFLOAT16, tile // table.lanes, n, taps, table.depth,
-                input + p // MAX_LANES * table.x_step, table.x_step,
-                weights + table.weight_offset[block, 0] + done * taps * table.depth,
-                bias + table.bias_offset[block, 0] + done, min(tile, columns - done) // inner,
-                offsets + done // inner, y,
-            )
-            done += tile
+    rows.first = first
+    rows.offsets = offsets
+    table.level.tiles.positions_out(
+        table.pieces, columns, cells, taps, table.depth, input, table.x_step,
+        weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], &rows,
+    )
 
 
 cdef void multiply_into_rows(
@@ -480,7 +480,7 @@ cdef bint run_box(
     for block in range(first_block, end_block):
         channel = group * table.out_channels + block * table.block
         if real_t is float and operands.one_pass and table.pieces:
-            multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias)
+            multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, <char **> sums)
         elif operands.one_pass:
             multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
         else:

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
 
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from convt._box_operands cimport Box, Operands, read_line
+from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport (
     INPUT, MAX_LANES, ORIGIN, PITCH, REACH, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
 )
-from convt._elements cimport BFLOAT16, read
+from convt._elements cimport read
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
@@ -64,13 +64,6 @@ cdef void pack_along_channels(
                     for i in range(count):
                         for j in range(lanes):
                             target[row * target_row + (p + i) * table.place_step + c + j] = lines[j][i]
-
-
-cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
-    """Bits of precision of x if tile registers can be filled from where it lies; 0 if it must be copied as floats."""
-    if step != <Py_ssize_t> (sizeof(float) if operands.plain else sizeof(uint16_t)):
-        return 0
-    return 24 if operands.plain else 8 if operands.dtype == BFLOAT16 else 11
 
 
 cdef bint pack_pieces(

@@ -88,3 +88,11 @@ cdef inline char *row_of_outputs(
             return NULL
         y += o * operands.y_strides[a + 1 if a else 0]
     return y
+
+
+cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
+    """Bits of precision of elements that tile registers can be filled from, or written to, where they lie; 0 if they
+    must be copied as floats."""
+    if step != <Py_ssize_t> (sizeof(float) if operands.plain else sizeof(uint16_t)):
+        return 0
+    return 24 if operands.plain else 8 if operands.dtype == BFLOAT16 else 11

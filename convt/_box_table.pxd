@@ -9,6 +9,13 @@ cdef extern from "levels.h" nogil:
         const Py_ssize_t *tap_offset
         const void *w
         const void *bias
+    ctypedef struct tile_rows_t "convt_tile_rows":
+        int precision
+        int places
+        bint stream
+        Py_ssize_t width
+        char **first
+        const Py_ssize_t *offsets
     ctypedef struct kernels_f32 "convt_kernels_f32":
         int lanes
         int max_positions
@@ -80,8 +87,8 @@ cdef extern from "levels.h" nogil:
             float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, bint, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *, int,
-            const Py_ssize_t *, char **
+            int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
+            const tile_rows_t *
         ) noexcept nogil
         bint (*split_channels)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
@@ -116,7 +123,7 @@ cdef enum:
     CACHE_LINE = 64
     TILE_POSITIONS = 32  # that tile registers multiply at once
     TILE_CHANNELS = 32
-    ONE_PASS_COLUMNS = 64  # of a block in tile registers that are written in one pass
+    ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
     TILE_FLOATS = 256  # of memory that one tile register holds
 
 cdef enum:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from convt._box_compute import STREAM_LIMITS
+from convt._box_table import tiles_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import POSITION_TILES, Path
 from convt.tiling import BoxLayout, tile_cost
@@ -31,6 +32,11 @@ PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 20, 60
 LINE_CYCLES = 8  # to begin a row of packed input
+# The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
+# ends within a tile.
+ONE_PASS_CYCLES = {1: 36, 2: 110, 3: 175}
+ONE_PASS_STORE_CYCLES = {1: 107, 2: 166, 3: 230}
+ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # What one tile of positions costs more than half of a pair, which shares its weights.
 ODD_TILE = 0.35
 
@@ -46,9 +52,11 @@ def estimate(
     boxes = geometry.group * layout.boxes * -(-geometry.out_channels // geometry.group // block)
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     cycles = boxes * multiplied(layout, path, block, lanes, most, in_channels, kernel, pieces)
-    cycles += stored(geometry, dtype, path, lanes)
+    cycles += stored(geometry, dtype, layout, path, block, lanes)
     packed = geometry.group * layout.boxes * layout.new_elements * in_channels
-    if path.tiles:  # vectors pack in a tenth of their time, in their factors
+    if path == POSITION_TILES:
+        cycles += 0.25 * packed
+    elif path.tiles:  # vectors pack in a tenth of their time, in their factors
         cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if dtype == "float64" else 1) * packed
@@ -63,28 +71,30 @@ def estimate(
     return cycles
 
 
-def stored(geometry: Geometry, dtype: str, path: Path, lanes: int) -> float:
+def stored(geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int) -> float:
     """Cycles to write the outputs: through transpositions, or interleaved with some cycles a row."""
     outputs = math.prod(geometry.output_shape)
+    halves = dtype in ("float16", "bfloat16")
     if path.along_channels:
         # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
         channels = geometry.out_channels // geometry.group
         written = 0.7 if path.tiles else 3.1 if dtype == "float64" else 1.45
-        return (
+        cycles = (
             outputs / channels * (6 * -(-channels // (2 * lanes)) + 0.35 * -(-channels // 16) * 16)
             + written * outputs
         )
+        # Two sums become one word, which is transposed; those of neighbours in runs of images lie far apart.
+        return 0.6 * cycles if path.tiles and halves and not path.image_runs else cycles
     row = geometry.output_shape[-1]
     scalar = geometry.axes[-1].stride > 2  # most numbers of places are interleaved one by one
-    halves = dtype in ("float16", "bfloat16")
     item = ITEMSIZE[dtype]
     # Large results pass the caches, but for rows that share cache lines.
     stream_bytes, long_row = STREAM_LIMITS
     shared = not halves and outputs * item >= stream_bytes and row * item % 64 and row * item < long_row
     filled = 0.1 * item * outputs if shared else 0.0
-    places = math.prod(axis.stride for axis in geometry.axes)
-    if path == POSITION_TILES and halves and geometry.axes[-1].stride == 2 and places <= 64 and row % 32 == 0:
-        return 0.4 * outputs  # in one pass
+    if path == POSITION_TILES and tiles_in_one_pass(layout, block):
+        strides, cells = layout.axes[:, 1], layout.axes[-1, 3]
+        return filled + ONE_PASS_ROW_CYCLES * item * outputs / cells if cells % 16 and max(strides) > 1 else 0.0
     if path.tiles:
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
     return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)
@@ -144,7 +154,9 @@ def tile_cycles(
             added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
         else:
             added = 3 * half_tiles * block * kernel
-    product = TILE_CYCLES * PRODUCTS[pieces] * -(-in_channels // 32)
+    product, store = TILE_CYCLES * PRODUCTS[pieces], TILE_STORE_CYCLES
+    if path == POSITION_TILES and tiles_in_one_pass(layout, block):
+        factor, product, store = 1.0, ONE_PASS_CYCLES[pieces], ONE_PASS_STORE_CYCLES[pieces]
     return added + factor * half_tiles * sum(
-        -(-columns // 16) * (product * taps + TILE_STORE_CYCLES) for taps, columns in taps_and_columns
+        -(-columns // 16) * (product * -(-in_channels // 32) * taps + store) for taps, columns in taps_and_columns
     )

@@ -220,7 +220,6 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 #undef LOAD_LEFT
 #undef LOAD_RIGHT
 #undef MULTIPLY
-#undef INLINE
 
 /* One instance for each number of pieces and of tiles in rows and columns. */
 #define INSTANCES(product)                                                                                             \
@@ -275,22 +274,136 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
     }
 }
 
-/* The same for up to 32 positions of two places each, which are interleaved and written as outputs, as bfloat16 or
-   float16: those of the first and of the last 16 positions lie from y[0] and y[1] on, `offsets` bytes further for each
-   of `outputs` pairs of sums. */
-static void convt_amx_positions_out(int pieces, int bfloat16, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
-                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
-                                    const ptrdiff_t *offsets, char *const *y)
+/* What of a tile's vectors of outputs goes to one row: 16-bit words by a mask. */
+typedef struct {
+    char *y; /* where the vector's first word would lie */
+    int vector;
+    uint32_t words;
+} convt_amx_part;
+
+/* Cuts the outputs of n (up to 32) positions into vectors and rows; `row` and `cell` of it go on from call to call. */
+static inline int convt_amx_cut(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
+                                convt_amx_part *parts)
 {
-    convt_amx_vector sums[32][2];
-    convt_amx_positions(pieces, rows, positions, taps, depth, x, x_step, w, bias, (float *)sums, 32);
-    for (int i = 0; i < outputs; i++)
-        for (int half = 0; 16 * half < positions; half++)
-            _mm512_mask_storeu_epi32(
-                y[half] + offsets[i], convt_amx_lanes(0, positions - 16 * half),
-                (__m512i)convt_amx_narrow_pairs(bfloat16, sums[2 * i][half], sums[2 * i + 1][half]));
+    const ptrdiff_t words = rows->places * (rows->precision == 24 ? 2 : 1), positions = 32 / words;
+    int count = 0;
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t lane = i % positions;
+        const ptrdiff_t most = n - i < positions - lane ? n - i : positions - lane;
+        const ptrdiff_t some = rows->width - *cell < most ? rows->width - *cell : most;
+        parts[count].y = rows->first[*row] + 2 * words * (*cell - lane);
+        parts[count].vector = (int)(i / positions);
+        parts[count++].words = (uint32_t)(((1ull << some * words) - 1) << lane * words);
+        i += some;
+        *cell += some;
+        if (*cell == rows->width) {
+            *cell = 0;
+            ++*row;
+        }
+    }
+    return count;
 }
 
+/* The sums of 16 positions of some places, as interleaved outputs; returns their vectors' number. */
+INLINE int convt_amx_interleave(const int precision, const int places, convt_amx_vector sums[][2], int half,
+                                __m512i *out)
+{
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+    const int n = precision == 24 ? places : places / 2;
+    __m512i next[8];
+    UNROLLED (i, n)
+        out[i] = precision == 24
+                     ? (__m512i)sums[i][half]
+                     : (__m512i)convt_amx_narrow_pairs(precision == 8, sums[2 * i][half], sums[2 * i + 1][half]);
+    for (int stage = 1; stage < n; stage *= 2) {
+        UNROLLED (i, n / 2) {
+            next[2 * i] = _mm512_permutex2var_epi32(out[i], low, out[i + n / 2]);
+            next[2 * i + 1] = _mm512_permutex2var_epi32(out[i], high, out[i + n / 2]);
+        }
+        UNROLLED (i, n)
+            out[i] = next[i];
+    }
+    return n;
+}
+
+INLINE void convt_amx_write(const int precision, const int places, convt_amx_vector sums[32][2], int outputs,
+                            const ptrdiff_t *offsets, int stream, const convt_amx_part *parts, int count,
+                            const int whole)
+{
+    for (int i = 0; i < outputs; i++) {
+        __m512i out[16];
+        int n;
+        if (places == 1 && precision != 24) {
+            const convt_amx_halves first = convt_amx_narrow_vector(precision == 8, sums[i][0]);
+            const convt_amx_halves second = convt_amx_narrow_vector(precision == 8, sums[i][1]);
+            out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
+            n = 1;
+        } else {
+            n = convt_amx_interleave(precision, places, sums + i * places, 0, out);
+            n += convt_amx_interleave(precision, places, sums + i * places, 1, out + n);
+        }
+        if (whole) {
+            UNROLLED (v, n) {
+                char *at = parts[v].y + offsets[i];
+                if (stream && (uintptr_t)at % 64 == 0)
+                    _mm512_stream_si512((void *)at, out[v]);
+                else
+                    _mm512_storeu_si512(at, out[v]);
+            }
+        } else {
+            for (int part = 0; part < count; part++)
+                _mm512_mask_storeu_epi16(parts[part].y + offsets[i], parts[part].words, out[parts[part].vector]);
+        }
+    }
+}
+
+/* `positions` for any number of columns, the sums written as outputs from y->first[0] on. */
+static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth,
+                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias,
+                                    const convt_tile_rows *y)
+{
+    convt_amx_vector sums[32][2];
+    convt_amx_part parts[32 + 16];
+    ptrdiff_t row = 0, cell = 0;
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        const ptrdiff_t n = positions - p < 32 ? positions - p : 32;
+        const int count = convt_amx_cut(n, y, &row, &cell, parts);
+        int whole = n == 32;
+        for (int i = 0; i < count; i++)
+            whole &= parts[i].words == UINT32_MAX;
+        for (int done = 0; done < columns; done += 32) {
+            const int some = columns - done < 32 ? columns - done : 32;
+            const ptrdiff_t *offsets = y->offsets + done / y->places;
+            convt_amx_positions(pieces, some > 16 ? 2 : 1, n, taps, depth, x + p / 16 * x_step, x_step,
+                                w + done * taps * depth, bias + done, (float *)sums, 32);
+#define WRITE(d, e)                                                                                                    \
+    case 16 * d + e:                                                                                                   \
+        if (whole)                                                                                                     \
+            convt_amx_write(d, e, sums, some / e, offsets, y->stream, parts, count, 1);                                \
+        else                                                                                                           \
+            convt_amx_write(d, e, sums, some / e, offsets, y->stream, parts, count, 0);                                \
+        break;
+            switch (16 * y->precision + y->places) {
+                WRITE(24, 1)
+                WRITE(24, 2)
+                WRITE(24, 4)
+                WRITE(24, 8)
+                WRITE(11, 1)
+                WRITE(11, 2)
+                WRITE(11, 4)
+                WRITE(11, 8)
+                WRITE(8, 1)
+                WRITE(8, 2)
+                WRITE(8, 4)
+                WRITE(8, 8)
+            }
+#undef WRITE
+        }
+    }
+}
+
+#undef INLINE
 #undef INSTANCES
 #undef FOUR
 #undef ONE

@@ -16,6 +16,16 @@ typedef struct {
     const void *w, *bias; /* of REAL */
 } convt_tap_class;
 
+/* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8
+   (bfloat16) bits. Rows of cells of `places` outputs (1, 2, 4 or 8), `width` cells each, begin at first[0], first[1]
+   ..., and `offsets` bytes further those of every `places` rows of sums. */
+typedef struct {
+    int precision, places, stream;
+    ptrdiff_t width;
+    char *const *first;
+    const ptrdiff_t *offsets;
+} convt_tile_rows;
+
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;         /* elements of a vector */                                                                  \
@@ -63,9 +73,8 @@ typedef struct {
                      ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
-    void (*positions_out)(int pieces, int bfloat16, int rows, int positions, ptrdiff_t taps, ptrdiff_t depth,
-                          const float *x, ptrdiff_t x_step, const float *w, const float *bias, int outputs,
-                          const ptrdiff_t *offsets, char *const *y);
+    void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
+                          ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,

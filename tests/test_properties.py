@@ -201,23 +201,29 @@ def test_boxes_of_several_blocks_or_groups(level, outputs, group):
 
 @pytest.mark.skipif("amx" not in LEVELS, reason="needs tile registers")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
-    ("size", "outputs", "outer"),
+    ("size", "outputs", "strides"),
     [
-        ((5, 16), 9, (2,)),  # 16 positions a row, tiles partly empty
-        ((3, 48), 40, (3,)),  # several blocks of channels
-        ((1, 50), 5, (2,)),  # a row that ends within a tile
-        ((200, 400), 3, (2,)),  # several boxes
-        ((2, 3, 32), 17, (1, 2)),
-        ((50,), 20, ()),
+        ((5, 16), 9, (2, 2)),  # 16 positions a row, tiles partly empty
+        ((3, 48), 40, (3, 2)),  # several blocks of channels
+        ((1, 50), 5, (2, 2)),  # a row that ends within a tile
+        ((9, 7), 5, (2, 2)),  # several rows in a vector
+        ((200, 400), 4, (2, 2)),  # several boxes; floats past the caches
+        ((13, 21), 70, (1, 1)),  # rows that follow each other
+        ((9, 37), 5, (1, 4)),
+        ((4, 32), 9, (4, 4)),
+        ((5, 19), 3, (2, 8)),
+        ((2, 3, 32), 17, (1, 2, 2)),
+        ((50,), 20, (2,)),
+        ((300,), 1, (1,)),
     ],
 )
-def test_position_tiles_write_halves_in_one_pass(size, outputs, outer, layout, dtype, threads):
-    strides = (*outer, 2)
+def test_position_tiles_write_outputs_in_one_pass(size, outputs, strides, layout, dtype, threads):
     rng = np.random.default_rng(0)
-    x, w = integer_data(rng, (2 if size[-1] == 16 else 1, 33, *size)), integer_data(rng, (33, outputs, *strides))
+    images = 1 if size[-1] > 40 else 2
+    x, w = integer_data(rng, (images, 33, *size)), integer_data(rng, (33, outputs, *strides))
     b = integer_data(rng, outputs)
     wanted = oracle(x, w, b, {"strides": strides}, dtype)
     out = as_layout(np.full_like(wanted, np.nan), layout)
