@@ -25,7 +25,7 @@ from libc.string cimport memcpy, memmove
 
 from convt._box_input cimport pack_input
 from convt._box_operands cimport (
-    Box, Operands, count_runs, find_row, precision_in_place, row_of_outputs, rows_follow,
+    Box, Operands, count_runs, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs, rows_follow,
 )
 from convt._box_output cimport store
 from convt._box_table cimport (
@@ -44,6 +44,7 @@ cdef enum:
     STREAM_BYTES = 1 << 22
     LONG_ROW = 1 << 12
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 STREAM_LIMITS = STREAM_BYTES, LONG_ROW  # of a result and of its row, for the estimate
@@ -340,6 +341,49 @@ cdef void multiply(
             )
 
 
+# A register tile of a class or, in pairs, of two, that is written as outputs.
+cdef struct OutputTile:
+    Py_ssize_t rows  # of sums of each class
+    tap_class_t classes[2]
+    Py_ssize_t targets
+    Py_ssize_t outer[MAX_ROWS]  # the row of outputs of a cell that each target lies in
+    Py_ssize_t offset[MAX_ROWS]  # of its channel from the block's first, in bytes
+
+
+cdef Py_ssize_t list_tiles(
+    BoxTable table, const Operands *operands, Py_ssize_t block, const real_t *weights, const real_t *bias,
+    OutputTile *tiles,
+) noexcept nogil:
+    """The tiles of a block; returns their number."""
+    cdef Py_ssize_t together = 2 if table.pairs else 1, per_target = 1 if table.pairs else table.inner_places
+    cdef Py_ssize_t first, i, j, c, columns, done, index, channel, place, n = 0
+    cdef OutputTile *tile
+    for first from 0 <= first < table.classes.n by together:
+        columns = table.columns(table.classes, block, first)
+        done = index = channel = 0
+        while done < columns:
+            tile = tiles + n
+            tile.rows = table.tile_width(columns - done)
+            for i in range(together):
+                c = first + i
+                tile.classes[i].taps = table.classes.taps(c)
+                tile.classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
+                tile.classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
+                tile.classes[i].bias = bias + table.bias_offset[block, c] + done
+            tile.targets = tile.rows // per_target
+            for j in range(tile.targets):
+                place = table.place_of_index[table.classes.first_place[first] + index]
+                tile.outer[j] = place // table.inner_places
+                tile.offset[j] = channel * operands.y_strides[1]
+                index += per_target
+                if index == table.classes.places(first):
+                    index = 0
+                    channel += 1
+            done += tile.rows
+            n += 1
+    return n
+
+
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *input, const real_t *weights, const real_t *bias, real_t *spare,
@@ -348,26 +392,46 @@ cdef void multiply_and_store(
 
     Outputs beyond the last row go to `spare`.
     """
-    cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t rows = 1, row, outer, a, chunk, i, place, together = 2 if table.pairs else 1
+    cdef Py_ssize_t last = table.n_axes - 1, length = box.size[last], n_tiles
+    cdef Py_ssize_t rows = 1, _row, outer, a, chunk, n, i, j, place, begin
     cdef int64_t idx[MAX_AXES]
+    cdef int64_t place_of_outer[MAX_OUTER][MAX_AXES]
     cdef char *row_of_outer[MAX_OUTER]
+    cdef real_t *targets[MAX_ROWS]
+    cdef OutputTile tiles[MOST_OUTPUT_TILES]
+    cdef OutputTile *tile
+    n_tiles = list_tiles(table, operands, block, weights, bias, tiles)
+    for outer in range(table.places // table.inner_places):
+        find_place(table, outer, place_of_outer[outer])
+    find_row(table, box, 0, idx)
     for a in range(last):
         rows *= box.size[a]
-    for row in range(rows):
-        find_row(table, box, row, idx)
+    for _row in range(rows):
         place = 0
         for a in range(last):
             place += idx[a] * table.steps[a]
         for outer in range(table.places // table.inner_places):
-            row_of_outer[outer] = row_of_outputs(table, operands, box, idx, outer, channel)
-        for chunk from 0 <= chunk < box.size[last] by CHUNK * table.lanes:
-            for i from 0 <= i < table.classes.n by together:
-                multiply_into_rows(
-                    table, operands, block, i, min(CHUNK * table.lanes, box.size[last] - chunk),
-                    input + place + chunk, weights, bias, row_of_outer, (box.begin[last] + chunk) * table.inner_places,
-                    spare,
-                )
+            row_of_outer[outer] = row_at(table, operands, box, idx, place_of_outer[outer], channel)
+        for chunk from 0 <= chunk < length by CHUNK * table.lanes:
+            n = min(CHUNK * table.lanes, length - chunk)
+            begin = (box.begin[last] + chunk) * table.inner_places
+            for i in range(n_tiles):
+                tile = tiles + i
+                for j in range(tile.targets):
+                    targets[j] = spare
+                    if row_of_outer[tile.outer[j]] != NULL:
+                        targets[j] = <real_t *> (row_of_outer[tile.outer[j]] + tile.offset[j]) + begin
+                if real_t is float:
+                    table.level.f32.positions_out(
+                        tile.rows, n, table.in_channels, input + place + chunk, table.x_step, tile.classes,
+                        table.pairs, table.inner_places, targets, operands.stream,
+                    )
+                else:
+                    table.level.f64.positions_out(
+                        tile.rows, n, table.in_channels, input + place + chunk, table.x_step, tile.classes,
+                        table.pairs, table.inner_places, targets, operands.stream,
+                    )
+        next_row(table, box, idx)
 
 
 cdef void multiply_tiles_and_store(
@@ -406,55 +470,6 @@ cdef void multiply_tiles_and_store(
         table.pieces, columns, cells, taps, table.depth, input, table.x_step,
         weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], &rows,
     )
-
-
-cdef void multiply_into_rows(
-    BoxTable table, const Operands *operands, Py_ssize_t block, Py_ssize_t first_class, Py_ssize_t n,
-    const real_t *input, const real_t *weights, const real_t *bias, char **row_of_outer, Py_ssize_t begin,
-    real_t *spare,
-) noexcept nogil:
-    """`n` cells of a class or, in pairs, of two: from output `begin` on of the rows that they belong to."""
-    cdef Py_ssize_t n_places = table.classes.places(first_class), first_place = table.classes.first_place[first_class]
-    cdef Py_ssize_t per_row = 1 if table.pairs else table.inner_places, n_classes = 2 if table.pairs else 1
-    cdef Py_ssize_t i, c, columns, done = 0, tile, index = 0, channel = 0
-    cdef real_t *targets[MAX_ROWS]
-    cdef tap_class_t classes[2]
-    cdef const real_t *w[2]
-    cdef const real_t *added[2]
-    cdef char *y
-    for i in range(n_classes):
-        c = first_class + i
-        classes[i].taps = table.classes.taps(c)
-        classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
-        w[i] = weights + table.weight_offset[block, c]
-        added[i] = bias + table.bias_offset[block, c]
-    columns = table.columns(table.classes, block, first_class)
-    while done < columns:
-        tile = table.tile_width(columns - done)
-        for i in range(n_classes):
-            classes[i].w = w[i] + done * classes[i].taps * table.depth
-            classes[i].bias = added[i] + done
-        for i in range(tile // per_row):
-            # A division by one or two places.
-            y = row_of_outer[table.place_of_index[first_place + index] >> table.inner_places - 1]
-            targets[i] = spare
-            if y != NULL:
-                targets[i] = <real_t *> (y + channel * operands.y_strides[1]) + begin
-            index += per_row
-            if index == n_places:
-                index = 0
-                channel += 1
-        if real_t is float:
-            table.level.f32.positions_out(
-                tile, n, table.in_channels, input, table.x_step, classes, table.pairs, table.inner_places, targets,
-                operands.stream,
-            )
-        else:
-            table.level.f64.positions_out(
-                tile, n, table.in_channels, input, table.x_step, classes, table.pairs, table.inner_places, targets,
-                operands.stream,
-            )
-        done += tile
 
 
 # ---------------------------------------------------------------------------------------------- tasks

@@ -74,20 +74,47 @@ cdef inline bint rows_follow(BoxTable table, const Operands *operands) noexcept 
     return operands.y_strides[last if last > 1 else 0] == table.axes[last, OUTPUT] * operands.y_strides[last + 1]
 
 
-cdef inline char *row_of_outputs(
-    BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, Py_ssize_t outer, Py_ssize_t channel
+cdef inline void next_row(BoxTable table, const Box *box, int64_t *idx) noexcept nogil:
+    """From the row that `find_row` found to the next, without divisions."""
+    cdef Py_ssize_t a
+    for a in range(table.n_axes - 2, -1, -1):
+        idx[a] += 1
+        if idx[a] < box.size[a]:
+            break
+        idx[a] = 0
+
+
+cdef inline void find_place(BoxTable table, Py_ssize_t outer, int64_t *place) noexcept nogil:
+    """Number `outer` of the rows of outputs of a cell: its place on every axis but the last."""
+    cdef Py_ssize_t a
+    for a in range(table.n_axes - 2, -1, -1):
+        place[a] = outer % table.axes[a, STRIDE]
+        outer //= table.axes[a, STRIDE]
+
+
+cdef inline char *row_at(
+    BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, const int64_t *place,
+    Py_ssize_t channel,
 ) noexcept nogil:
-    """Where a row of y begins: that of places `outer`, on every axis but the last, of a row of cells; NULL beyond y."""
+    """Where a row of y begins: that of a place, on every axis but the last, of a row of cells; NULL beyond y."""
     cdef Py_ssize_t a
     cdef int64_t o
     cdef char *y = operands.y + channel * operands.y_strides[1]
-    for a in range(table.n_axes - 2, -1, -1):
-        o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + outer % table.axes[a, STRIDE]
-        outer //= table.axes[a, STRIDE]
+    for a in range(table.n_axes - 1):
+        o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place[a]
         if o >= table.axes[a, OUTPUT]:
             return NULL
         y += o * operands.y_strides[a + 1 if a else 0]
     return y
+
+
+cdef inline char *row_of_outputs(
+    BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, Py_ssize_t outer, Py_ssize_t channel
+) noexcept nogil:
+    """`row_at` the place of a number."""
+    cdef int64_t place[MAX_AXES]
+    find_place(table, outer, place)
+    return row_at(table, operands, box, idx, place, channel)
 
 
 cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:

@@ -1,0 +1,83 @@
+"""Depthwise layers and those of kernel = stride beside what bounds them, measured in turn, per dtype.
+
+    python asv_benchmarks/memory.py
+
+The bound is the longer of two times: to copy the input into the output's memory and zero the rest of that, and to
+make the layer's multiply-adds at the peak of AVX-512 (peak.c). x86-64 with AVX-512 and a C compiler only.
+"""
+
+import argparse
+import ctypes
+import os
+import tempfile
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+from benchmarks.layers import LAYERS, arrays, attributes
+from peak import STEP, build
+
+import convt
+
+
+def bound_by_memory():
+    """Depthwise layers and those whose kernel is their stride."""
+    for name, layer in LAYERS.items():
+        if layer["k"] == layer["s"] or layer["g"] == layer["C"] > 1:
+            yield name
+
+
+def move(x, y):
+    """Reads x and writes y, once."""
+    source, target = x.reshape(-1).view(np.uint8), y.reshape(-1).view(np.uint8)
+    n = min(source.size, target.size)
+    target[:n] = source[:n]
+    target[n:] = 0
+
+
+def medians(calls, rounds):
+    """Milliseconds of each, made in turn."""
+    times = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, seen in zip(calls, times, strict=True):
+            begin = time.perf_counter()
+            call()
+            seen.append(time.perf_counter() - begin)
+    return [1e3 * np.median(seen) for seen in times]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    print("| layer | dtype | convt, ms | moved, ms | multiplied, ms | convt / bound |")
+    print("|---|---|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        library = ctypes.CDLL(build(folder))
+    random = np.random.default_rng(0).random(192)
+    for dtype in args.dtypes:
+        step = getattr(library, f"avx512_{dtype}")
+        step.restype, step.argtypes = ctypes.c_double, [ctypes.c_int64, ctypes.c_void_p]
+        for name in bound_by_memory():
+            x, w, b = arrays(LAYERS[name], dtype)
+            layer = convt.ConvTranspose(w, b, n_threads=1, **attributes(LAYERS[name]))
+            y = layer(x)
+            other = np.empty_like(y)
+            steps = layer.explain(x.shape)["flops"] // STEP[f"avx512_{dtype}"]
+            calls = (
+                lambda layer=layer, x=x, y=y: layer(x, out=y),
+                lambda x=x, other=other: move(x, other),
+                lambda step=step, steps=steps: step(steps, random.ctypes.data),
+            )
+            ours, moved, multiplied = medians(calls, args.rounds)
+            print(
+                f"| {name} | {dtype} | {ours:.2f} | {moved:.2f} | {multiplied:.2f} |"
+                f" {ours / max(moved, multiplied):.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
