@@ -15,6 +15,7 @@
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 #define VECTOR NAME(vector)
+typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
 #define ALIGNED(pointer) (((uintptr_t)(pointer) % (LANES * sizeof(REAL))) == 0)
@@ -380,16 +381,34 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
             }
 }
 
-/* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...]. */
+/* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...].
+
+   A line of less than a vector is read and written as one where another line follows, which it reads and writes some
+   of: 14 x 14 images took 1.25 times as long element by element, their zeros by calls of memset. */
 static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
                         ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
 {
+    const VECTOR zeros = {0};
+    NAME(mask) kept;
+    for (int i = 0; i < LANES; i++)
+        kept[i] = i < n ? -1 : 0;
+    const int zero_vectors = before <= LANES && after <= LANES && LANES <= target_step;
+    const int one_vector = n > 0 && n + after <= LANES && before + LANES <= 2 * target_step &&
+                           source_step >= (ptrdiff_t)((LANES - n) * sizeof(REAL));
     for (ptrdiff_t line = 0; line < count; line++) {
+        const int last = line + 1 == count;
         const REAL *from = (const REAL *)(source + line * source_step);
         REAL *to = target + line * target_step;
-        for (ptrdiff_t i = 0; i < before; i++)
-            to[i] = 0;
+        if (before && zero_vectors)
+            STORE(to, zeros);
+        else
+            for (ptrdiff_t i = 0; i < before; i++)
+                to[i] = 0;
         to += before;
+        if (one_vector && !last) {
+            STORE(to, (VECTOR)((NAME(mask))LOAD(from) & kept));
+            continue;
+        }
         ptrdiff_t i = 0;
         for (; i + LANES <= n; i += LANES)
             STORE(to + i, LOAD(from + i));
@@ -398,8 +417,11 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
         else
             for (; i < n; i++)
                 to[i] = from[i];
-        for (i = 0; i < after; i++)
-            to[n + i] = 0;
+        if (after && zero_vectors && !last)
+            STORE(to + n, zeros);
+        else
+            for (i = 0; i < after; i++)
+                to[n + i] = 0;
     }
 }
 

@@ -130,10 +130,17 @@ static void report(const char *level, const char *kernel, int wrong)
         k->add_rows(2, n + 1, x, STEP, out, OUT);                                                                      \
         for (int i = 0; i < n; i++)                                                                                    \
             wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i] + x[i];                                        \
-        k->lines(2, 1, n, 2, (const char *)x, STEP * sizeof(REAL), out, n + 3);                                        \
-        for (int line = 0; line < 2; line++)                                                                           \
-            for (int i = 0; i < n + 3; i++)                                                                            \
-                wrong += out[line * (n + 3) + i] != (i < 1 || i > n ? 0 : x[line * STEP + i - 1]);                     \
+        for (int m = 1; m <= n; m++) /* shorter and longer than a vector, apart and one behind the other */            \
+            for (int step = m; step <= STEP; step += STEP - m) {                                                       \
+                for (int i = 0; i < OUT; i++)                                                                          \
+                    out[i] = 7;                                                                                        \
+                k->lines(3, 1, m, 2, (const char *)x, step * sizeof(REAL), out, m + 3);                                \
+                for (int i = 0; i < 3 * (m + 3); i++) {                                                                \
+                    const int line = i / (m + 3), at = i % (m + 3);                                                    \
+                    wrong += out[i] != (at < 1 || at > m ? 0 : x[line * step + at - 1]);                               \
+                }                                                                                                      \
+                wrong += out[3 * (m + 3)] != 7; /* nothing beyond the last line */                                     \
+            }                                                                                                          \
         report(level, #REAL " accumulate, add_rows, lines", wrong);                                                    \
         wrong = !k->finite(x, 100);                                                                                    \
         for (int i = 0; i < 100; i++) {                                                                                \
