@@ -189,7 +189,10 @@ def work(engine, threads, pipe):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     call = None
     while True:
-        order, *arguments = pipe.recv()
+        try:
+            order, *arguments = pipe.recv()
+        except EOFError:  # nobody asks any more
+            return
         try:
             if order == "layer":
                 name, dtype = arguments
@@ -200,10 +203,8 @@ def work(engine, threads, pipe):
                     call()
             elif order == "burst":
                 answer = burst(call, *arguments)
-            elif order == "result":
-                answer = to_numpy(call())
             else:
-                return
+                answer = to_numpy(call())
             pipe.send((True, answer))
         except Exception as error:  # an engine that cannot do a layer is left out of it, with its reason
             pipe.send((False, f"{type(error).__name__}: {error}"))
