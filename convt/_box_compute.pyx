@@ -616,7 +616,7 @@ def run(
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
-    # one count as one.
+    # one count as one, along channels.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
     if table.along_channels and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]

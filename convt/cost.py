@@ -94,7 +94,8 @@ def stored(geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block:
     filled = 0.1 * item * outputs if shared else 0.0
     if path == POSITION_TILES and tiles_in_one_pass(layout, block):
         strides, cells = layout.axes[:, 1], layout.axes[-1, 3]
-        return filled + ONE_PASS_ROW_CYCLES * item * outputs / cells if cells % 16 and max(strides) > 1 else 0.0
+        rows_end = cells % 16 and max(strides) > 1  # within tiles, that is
+        return filled + (ONE_PASS_ROW_CYCLES * item * outputs / cells if rows_end else 0.0)
     if path.tiles:
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
     return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)

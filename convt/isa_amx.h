@@ -358,13 +358,13 @@ INLINE void convt_amx_write(const int precision, const int places, convt_amx_vec
     }
 }
 
-/* `positions` for any number of columns, the sums written as outputs from y->first[0] on. */
+/* `positions` for any number of `columns` of weights, their sums written as outputs from y->first[0] on. */
 static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias,
                                     const convt_tile_rows *y)
 {
     convt_amx_vector sums[32][2];
-    convt_amx_part parts[32 + 16];
+    convt_amx_part parts[32]; /* each has a position */
     ptrdiff_t row = 0, cell = 0;
     for (ptrdiff_t p = 0; p < positions; p += 32) {
         const ptrdiff_t n = positions - p < 32 ? positions - p : 32;

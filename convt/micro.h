@@ -381,7 +381,8 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
             }
 }
 
-/* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...].
+/* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...], one right
+   behind the other.
 
    A line of less than a vector is read and written as one where another line follows, which it reads and writes some
    of: 14 x 14 images took 1.25 times as long element by element, their zeros by calls of memset. */

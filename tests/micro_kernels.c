@@ -131,16 +131,19 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int i = 0; i < n; i++)                                                                                    \
             wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i] + x[i];                                        \
         for (int m = 1; m <= n; m++) /* shorter and longer than a vector, apart and one behind the other */            \
-            for (int step = m; step <= STEP; step += STEP - m) {                                                       \
-                for (int i = 0; i < OUT; i++)                                                                          \
-                    out[i] = 7;                                                                                        \
-                k->lines(3, 1, m, 2, (const char *)x, step * sizeof(REAL), out, m + 3);                                \
-                for (int i = 0; i < 3 * (m + 3); i++) {                                                                \
-                    const int line = i / (m + 3), at = i % (m + 3);                                                    \
-                    wrong += out[i] != (at < 1 || at > m ? 0 : x[line * step + at - 1]);                               \
+            for (int step = m; step <= STEP; step += STEP - m)                                                         \
+                for (int zeros = 0; zeros < 4; zeros++) {                                                              \
+                    const int before = zeros % 2, width = before + m + zeros / 2 * 2;                                  \
+                    for (int i = 0; i < OUT; i++)                                                                      \
+                        out[i] = 7;                                                                                    \
+                    k->lines(3, before, m, width - before - m, (const char *)x, step * sizeof(REAL), out, width);      \
+                    for (int i = 0; i < 3 * width; i++) {                                                              \
+                        const int at = i % width - before;                                                             \
+                        wrong += out[i] != (at < 0 || at >= m ? 0 : x[i / width * step + at]);                         \
+                    }                                                                                                  \
+                    for (int i = 3 * width; i < OUT; i++)                                                              \
+                        wrong += out[i] != 7; /* nothing beyond the last line */                                       \
                 }                                                                                                      \
-                wrong += out[3 * (m + 3)] != 7; /* nothing beyond the last line */                                     \
-            }                                                                                                          \
         report(level, #REAL " accumulate, add_rows, lines", wrong);                                                    \
         wrong = !k->finite(x, 100);                                                                                    \
         for (int i = 0; i < 100; i++) {                                                                                \

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import convt
 from convt import boxes, isa, paths, plan
+from convt.arrays import empty_aligned
 
 # Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
 LEVELS = [level for level in isa.available() if level != "generic"]
@@ -204,29 +205,33 @@ def test_boxes_of_several_blocks_or_groups(level, outputs, group):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
-    ("size", "outputs", "strides"),
+    ("channels", "size", "outputs", "strides"),
     [
-        ((5, 16), 9, (2, 2)),  # 16 positions a row, tiles partly empty
-        ((3, 48), 40, (3, 2)),  # several blocks of channels
-        ((1, 50), 5, (2, 2)),  # a row that ends within a tile
-        ((9, 7), 5, (2, 2)),  # several rows in a vector
-        ((200, 400), 4, (2, 2)),  # several boxes; floats past the caches
-        ((13, 21), 70, (1, 1)),  # rows that follow each other
-        ((9, 37), 5, (1, 4)),
-        ((4, 32), 9, (4, 4)),
-        ((5, 19), 3, (2, 8)),
-        ((2, 3, 32), 17, (1, 2, 2)),
-        ((50,), 20, (2,)),
-        ((300,), 1, (1,)),
+        (33, (5, 16), 9, (2, 2)),  # 16 positions a row, tiles partly empty
+        (33, (3, 48), 40, (3, 2)),  # several blocks of channels
+        (260, (3, 20), 70, (2, 2)),  # of twice the size
+        (33, (1, 50), 5, (2, 2)),  # a row that ends within a tile
+        (33, (9, 7), 5, (2, 2)),  # several rows in a vector
+        (33, (200, 400), 4, (2, 2)),  # several boxes; floats past the caches
+        (33, (13, 21), 70, (1, 1)),  # rows that follow each other
+        (33, (9, 37), 5, (1, 4)),
+        (33, (4, 32), 9, (4, 4)),
+        (33, (5, 19), 3, (2, 8)),
+        (33, (2, 3, 32), 17, (1, 2, 2)),
+        (33, (24,), 20, (2,)),
+        (33, (24,), 1, (1,)),  # images that follow each other
+        (33, (9000,), 2, (2,)),  # boxes of parts of a row
     ],
 )
-def test_position_tiles_write_outputs_in_one_pass(size, outputs, strides, layout, dtype, threads):
+def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strides, layout, dtype, threads):
     rng = np.random.default_rng(0)
     images = 1 if size[-1] > 40 else 2
-    x, w = integer_data(rng, (images, 33, *size)), integer_data(rng, (33, outputs, *strides))
+    x, w = integer_data(rng, (images, channels, *size)), integer_data(rng, (channels, outputs, *strides))
     b = integer_data(rng, outputs)
     wanted = oracle(x, w, b, {"strides": strides}, dtype)
-    out = as_layout(np.full_like(wanted, np.nan), layout)
+    out = empty_aligned(wanted.shape, wanted.dtype)  # as stores past the caches want it
+    out[...] = np.nan
+    out = as_layout(out, layout)
     with forced(("amx", paths.POSITION_TILES)):
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=threads)
         layer(x.astype(dtype), out=out)
