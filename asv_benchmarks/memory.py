@@ -8,21 +8,19 @@ AVX-512 and a C compiler only.
 """
 
 import argparse
-import ctypes
 import os
 import tempfile
-import time
 
 os.environ.update(OMP_NUM_THREADS="1", CONVT_ISA="avx512")
 
 import numpy as np
 from benchmarks.layers import LAYERS, arrays, attributes
-from peak import STEP, build
+from peak import build, medians, multiplier
 
 import convt
 
 
-def bound_by_memory():
+def depthwise_or_kernel_is_stride():
     """Depthwise layers and those whose kernel is their stride."""
     for name, layer in LAYERS.items():
         if layer["k"] == layer["s"] or layer["g"] == layer["C"] > 1:
@@ -37,17 +35,6 @@ def move(x, y):
     target[n:] = 0
 
 
-def medians(calls, rounds):
-    """Milliseconds of each, made in turn."""
-    times = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, seen in zip(calls, times, strict=True):
-            begin = time.perf_counter()
-            call()
-            seen.append(time.perf_counter() - begin)
-    return [1e3 * np.median(seen) for seen in times]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
@@ -56,23 +43,20 @@ def main():
     print("| layer | dtype | convt, ms | moved, ms | multiplied, ms | convt / bound |")
     print("|---|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
-        library = ctypes.CDLL(build(folder))
-    random = np.random.default_rng(0).random(192)
+        library = build(folder)
+        multiply = {dtype: multiplier(library, f"avx512_{dtype}") for dtype in args.dtypes}
     for dtype in args.dtypes:
-        step = getattr(library, f"avx512_{dtype}")
-        step.restype, step.argtypes = ctypes.c_double, [ctypes.c_int64, ctypes.c_void_p]
-        for name in bound_by_memory():
+        for name in depthwise_or_kernel_is_stride():
             x, w, b = arrays(LAYERS[name], dtype)
             layer = convt.ConvTranspose(w, b, n_threads=1, **attributes(LAYERS[name]))
             y = layer(x)
-            other = np.empty_like(y)
-            steps = layer.explain(x.shape)["flops"] // STEP[f"avx512_{dtype}"]
+            other, flops = np.empty_like(y), layer.explain(x.shape)["flops"]
             calls = (
                 lambda layer=layer, x=x, y=y: layer(x, out=y),
                 lambda x=x, other=other: move(x, other),
-                lambda step=step, steps=steps: step(steps, random.ctypes.data),
+                lambda dtype=dtype, flops=flops: multiply[dtype](flops),
             )
-            ours, moved, multiplied = medians(calls, args.rounds)
+            ours, moved, multiplied = (1e3 * seconds for seconds in medians(calls, args.rounds))
             print(
                 f"| {name} | {dtype} | {ours:.2f} | {moved:.2f} | {multiplied:.2f} |"
                 f" {ours / max(moved, multiplied):.2f} |",

@@ -52,29 +52,40 @@ def build(folder):
     return library
 
 
+def multiplier(library, peak):
+    """A function that makes so many floating-point operations in a loop of peak.c."""
+    loop = getattr(ctypes.CDLL(library), peak)
+    loop.restype, loop.argtypes = ctypes.c_double, [ctypes.c_int64, ctypes.c_void_p]
+    random = np.random.default_rng(0).random(192)
+    return lambda operations: loop(operations // STEP[peak], random.ctypes.data)
+
+
+def medians(calls, rounds):
+    """Seconds of each, made in turn."""
+    times = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, seen in zip(calls, times, strict=True):
+            begin = time.perf_counter()
+            call()
+            seen.append(time.perf_counter() - begin)
+    return [np.median(seen) for seen in times]
+
+
 def measure(job):
     """GFLOP/s of the peak, and of each layer, by medians."""
     library, (level, dtype, peak), rounds = job
     os.environ.update(CONVT_ISA=level, OMP_NUM_THREADS="1")
     import convt
 
-    step = getattr(ctypes.CDLL(library), peak)
-    step.restype, step.argtypes = ctypes.c_double, [ctypes.c_int64, ctypes.c_void_p]
-    random = np.random.default_rng(0).random(192)
-    steps = 10**9 // STEP[peak]
-    calls = {"peak": (lambda: step(steps, random.ctypes.data), steps * STEP[peak])}
+    multiply = multiplier(library, peak)
+    calls = {"peak": (lambda: multiply(10**9), 10**9 // STEP[peak] * STEP[peak])}
     for name in compute_bound():
         x, w, b = arrays(LAYERS[name], dtype)
         layer = convt.ConvTranspose(w, b, n_threads=1, **attributes(LAYERS[name]))
         out = layer(x)
         calls[name] = (lambda layer=layer, x=x, out=out: layer(x, out=out), layer.explain(x.shape)["flops"])
-    times = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, (call, _) in calls.items():
-            begin = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begin)
-    return {name: flops / np.median(times[name]) / 1e9 for name, (_, flops) in calls.items()}
+    seconds = medians([call for call, _ in calls.values()], rounds)
+    return {name: flops / s / 1e9 for (name, (_, flops)), s in zip(calls.items(), seconds, strict=True)}
 
 
 def main():

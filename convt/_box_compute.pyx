@@ -434,41 +434,56 @@ cdef void multiply_and_store(
         next_row(table, box, idx)
 
 
-cdef void multiply_tiles_and_store(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const float *input, const float *weights, const float *bias, char **first,
+cdef void list_rows(
+    BoxTable table, const Operands *operands, const Box *box, char **first, tile_rows_t *rows
 ) noexcept nogil:
-    """`multiply_and_store` in tile registers, for cells that read one input each. `first` has room for a pointer per
-    row of cells."""
-    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, taps = table.classes.taps(0)
-    cdef Py_ssize_t columns = table.columns(table.classes, block, 0), outers = table.places // inner
-    cdef Py_ssize_t item = operands.y_strides[last + 1]
-    cdef Py_ssize_t a, i, row, cells = 1, merged = 1
-    cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
+    """Where the rows of a box's outputs begin, those of channel 0 and of a cell's first places; what is one row in
+    memory counts as one. `first` has room for a pointer per row of cells."""
+    cdef Py_ssize_t last = table.n_axes - 1, a, row, n = 1, merged = 1
     cdef int64_t idx[MAX_AXES]
-    cdef tile_rows_t rows
-    rows.precision = precision_in_place(operands, item)
-    rows.places = inner
+    cdef int64_t place[MAX_AXES]
+    rows.precision = precision_in_place(operands, operands.y_strides[last + 1])
+    rows.places = table.inner_places
     rows.stream = operands.stream
+    rows.first = first
+    for a in range(last):
+        n *= box.size[a]
     if rows_follow(table, operands) and table.axes[last - 1, STRIDE] == 1:
         merged = box.size[last - 1]
     rows.width = merged * box.size[last]
+    find_place(table, 0, place)
+    find_row(table, box, 0, idx)
+    for row in range(n):
+        if row % merged == 0:
+            first[row // merged] = (
+                row_at(table, operands, box, idx, place, 0)
+                + box.begin[last] * table.inner_places * operands.y_strides[last + 1]
+            )
+        next_row(table, box, idx)
+
+
+cdef void multiply_tiles_and_store(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
+    const float *input, const float *weights, const float *bias, tile_rows_t *rows,
+) noexcept nogil:
+    """`multiply_and_store` in tile registers, for cells that read one input each."""
+    cdef Py_ssize_t inner = table.inner_places, outers = table.places // inner
+    cdef Py_ssize_t columns = table.columns(table.classes, block, 0), taps = table.classes.taps(0)
+    cdef Py_ssize_t a, i, cells = 1
+    cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
+    cdef int64_t idx[MAX_AXES]
     for a in range(table.n_axes):
         cells *= box.size[a]
-    for row in range(cells // rows.width):
-        find_row(table, box, row * merged, idx)
-        first[row] = row_of_outputs(table, operands, box, idx, 0, channel) + box.begin[last] * inner * item
     find_row(table, box, 0, idx)
     for i in range(columns // inner):
         offsets[i] = (
             row_of_outputs(table, operands, box, idx, i % outers, channel + i // outers)
-            - row_of_outputs(table, operands, box, idx, 0, channel)
+            - row_of_outputs(table, operands, box, idx, 0, 0)
         )
-    rows.first = first
     rows.offsets = offsets
     table.level.tiles.positions_out(
         table.pieces, columns, cells, taps, table.depth, input, table.x_step,
-        weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], &rows,
+        weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], rows,
     )
 
 
@@ -486,16 +501,19 @@ cdef bint run_box(
     cdef real_t *square = products + aligned(table.products_size(), sizeof(real_t))
     cdef const real_t **sums_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
     cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (sums_of_place + max(table.places, table.kernel))
+    cdef tile_rows_t rows
     if pack_input(table, operands, box, group, input, square):
         return True
     if table.pieces:
         table.level.tiles.configure()
+        if operands.one_pass:
+            list_rows(table, operands, box, <char **> sums, &rows)
     weights += group * table.group_weights
     bias += group * table.group_biases
     for block in range(first_block, end_block):
         channel = group * table.out_channels + block * table.block
         if real_t is float and operands.one_pass and table.pieces:
-            multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, <char **> sums)
+            multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:
             multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
         else:

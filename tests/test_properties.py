@@ -219,6 +219,7 @@ def test_boxes_of_several_blocks_or_groups(level, outputs, group):
         (33, (5, 19), 3, (2, 8)),
         (33, (2, 3, 32), 17, (1, 2, 2)),
         (33, (24,), 20, (2,)),
+        (33, (50,), 20, (2,)),
         (33, (24,), 1, (1,)),  # images that follow each other
         (33, (9000,), 2, (2,)),  # boxes of parts of a row
     ],
