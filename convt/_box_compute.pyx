@@ -30,7 +30,7 @@ from convt._box_operands cimport (
 from convt._box_output cimport store
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
-    REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, real_t, tap_class_t, tile_rows_t,
+    REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, lines_t, real_t, tap_class_t, tile_rows_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
@@ -44,6 +44,8 @@ cdef enum:
     STREAM_BYTES = 1 << 22
     LONG_ROW = 1 << 12
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    CHUNK_VECTORS = 192  # of packed input, 12 KB, for few channels
+    MOST_SHORT_LINES = 32  # multiplied by a tile of weights at once: few are left after whole tiles
     MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
@@ -392,8 +394,11 @@ cdef void multiply_and_store(
 
     Outputs beyond the last row go to `spare`.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, length = box.size[last], n_tiles
-    cdef Py_ssize_t rows = 1, _row, outer, a, chunk, n, i, j, place, begin
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, n_tiles, most_lines
+    cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
+    cdef Py_ssize_t most = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
+    cdef bint beyond
+    cdef lines_t lines
     cdef int64_t idx[MAX_AXES]
     cdef int64_t place_of_outer[MAX_OUTER][MAX_AXES]
     cdef char *row_of_outer[MAX_OUTER]
@@ -401,19 +406,35 @@ cdef void multiply_and_store(
     cdef OutputTile tiles[MOST_OUTPUT_TILES]
     cdef OutputTile *tile
     n_tiles = list_tiles(table, operands, block, weights, bias, tiles)
-    for outer in range(table.places // table.inner_places):
+    for outer in range(outers):
         find_place(table, outer, place_of_outer[outer])
     find_row(table, box, 0, idx)
     for a in range(last):
         rows *= box.size[a]
-    for _row in range(rows):
+    lines.x_step = table.steps[row_axis]
+    lines.out_step = (
+        table.axes[row_axis, STRIDE] * operands.y_strides[last if row_axis else 0] // <Py_ssize_t> sizeof(real_t)
+    )
+    vectors = (box.size[last] - 1) // table.lanes + 1
+    most_lines = max(1, most // vectors) if vectors >= MAX_ROWS else MOST_SHORT_LINES
+    row = 0
+    while row < rows:
         place = 0
         for a in range(last):
             place += idx[a] * table.steps[a]
-        for outer in range(table.places // table.inner_places):
+        beyond = False
+        for outer in range(outers):
             row_of_outer[outer] = row_at(table, operands, box, idx, place_of_outer[outer], channel)
-        for chunk from 0 <= chunk < length by CHUNK * table.lanes:
-            n = min(CHUNK * table.lanes, length - chunk)
+            beyond |= row_of_outer[outer] == NULL
+        # Cells that lack some outputs, the last ones of their axis, come alone.
+        lines.count = box.size[row_axis] - idx[row_axis]
+        lines.count = 1 if beyond else (lines.count - 1) // max(1, lines.count // most_lines) + 1
+        if (box.begin[row_axis] + idx[row_axis] + lines.count) * table.axes[row_axis, STRIDE] > (
+            table.axes[row_axis, OUTPUT]
+        ):
+            lines.count = max(1, lines.count - 1)
+        for chunk from 0 <= chunk < box.size[last] by most * table.lanes:
+            lines.length = min(most * table.lanes, box.size[last] - chunk)
             begin = (box.begin[last] + chunk) * table.inner_places
             for i in range(n_tiles):
                 tile = tiles + i
@@ -423,14 +444,16 @@ cdef void multiply_and_store(
                         targets[j] = <real_t *> (row_of_outer[tile.outer[j]] + tile.offset[j]) + begin
                 if real_t is float:
                     table.level.f32.positions_out(
-                        tile.rows, n, table.in_channels, input + place + chunk, table.x_step, tile.classes,
+                        tile.rows, &lines, table.in_channels, input + place + chunk, table.x_step, tile.classes,
                         table.pairs, table.inner_places, targets, operands.stream,
                     )
                 else:
                     table.level.f64.positions_out(
-                        tile.rows, n, table.in_channels, input + place + chunk, table.x_step, tile.classes,
+                        tile.rows, &lines, table.in_channels, input + place + chunk, table.x_step, tile.classes,
                         table.pairs, table.inner_places, targets, operands.stream,
                     )
+        row += lines.count
+        idx[row_axis] += lines.count - 1
         next_row(table, box, idx)
 
 

@@ -9,6 +9,11 @@ cdef extern from "levels.h" nogil:
         const Py_ssize_t *tap_offset
         const void *w
         const void *bias
+    ctypedef struct lines_t "convt_lines":
+        Py_ssize_t length
+        Py_ssize_t count
+        Py_ssize_t x_step
+        Py_ssize_t out_step
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places
@@ -31,7 +36,7 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
+            int, const lines_t *, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
         ) noexcept nogil
         void (*transpose)(const float **, int, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
@@ -57,7 +62,8 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **, bint
+            int, const lines_t *, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **,
+            bint
         ) noexcept nogil
         void (*transpose)(const double **, int, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
@@ -118,6 +124,7 @@ cdef enum:
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
+    SHORT_ROWS_CHANNELS = 16  # up to which rows that do not fill their vectors are
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64

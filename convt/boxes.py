@@ -8,7 +8,7 @@ from convt._box_table import lanes_and_positions
 from convt.cost import estimate
 from convt.geometry import Geometry
 from convt.paths import Path
-from convt.tiling import BoxLayout, Cells, lay_out, lay_out_images
+from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class Boxes(NamedTuple):
     block: int  # output channels at a time
     pieces: int  # 0 without tile registers
     layout: BoxLayout
-    limits: tuple[int, int, int, int]
+    limits: tuple[Tile, int, int, int]
     cycles: float
 
     @classmethod
@@ -74,9 +74,10 @@ class Boxes(NamedTuple):
                 budgets = (POSITION_TILES_BYTES,)
                 if any(low < high for low, high in cells.spans):
                     return None  # tiles of positions begin at every 16th
+        tile = Tile(most) if path.along_channels or path.tiles else Tile(3 * lanes, whole=True)
         best = None
         for budget, images in itertools.product(budgets, image_counts):
-            limits = (most, stored * item, budget - slack * item, columns * item)
+            limits = (tile, stored * item, budget - slack * item, columns * item)
             layout = cls.laid_out(cells, path, limits, 1, images)
             if layout is None or (best and layout.box == best.layout.box):
                 continue
@@ -84,7 +85,7 @@ class Boxes(NamedTuple):
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(geometry, dtype, layout, path, block, lanes, most, pieces)
+            cycles = estimate(geometry, dtype, layout, path, block, lanes, tile, pieces)
             if len(budgets) > 1:
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:
@@ -93,7 +94,7 @@ class Boxes(NamedTuple):
 
     @staticmethod
     def laid_out(
-        cells: Cells, path: Path, limits: tuple[int, int, int, int], wanted: int, images: int
+        cells: Cells, path: Path, limits: tuple[Tile, int, int, int], wanted: int, images: int
     ) -> BoxLayout | None:
         """At least `wanted` boxes, as far as there are cells; `images` make a run, where it is of images."""
         if path.along_channels and path.columns_first:

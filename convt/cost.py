@@ -11,7 +11,7 @@ from convt._box_compute import STREAM_LIMITS
 from convt._box_table import tiles_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import POSITION_TILES, Path
-from convt.tiling import BoxLayout, tile_cost
+from convt.tiling import BoxLayout, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
@@ -42,7 +42,7 @@ ODD_TILE = 0.35
 
 
 def estimate(
-    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, most: int, pieces: int
+    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, pieces: int
 ) -> float:
     """Cycles of a call, `block` output channels at a time; inf if it should not be."""
     in_channels = geometry.in_channels // geometry.group
@@ -51,7 +51,7 @@ def estimate(
         return math.inf
     boxes = geometry.group * layout.boxes * -(-geometry.out_channels // geometry.group // block)
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
-    cycles = boxes * multiplied(layout, path, block, lanes, most, in_channels, kernel, pieces)
+    cycles = boxes * multiplied(layout, path, block, lanes, tile, in_channels, kernel, pieces)
     cycles += stored(geometry, dtype, layout, path, block, lanes)
     packed = geometry.group * layout.boxes * layout.new_elements * in_channels
     if path == POSITION_TILES:
@@ -112,7 +112,7 @@ def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
 
 
 def channel_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     if path.columns_first:
@@ -121,27 +121,27 @@ def channel_cycles(
     vectors = sum(taps_inside(layout, c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.98
-    positions = layout.runs * tile_cost(layout.run_length, most) * most / tile_cost(most, most)
+    positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
     return again * in_channels * vectors * positions / 2
 
 
 def position_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     if path.columns_first:
-        positions = math.ceil(layout.new_elements / (3 * lanes)) * 3 * lanes
+        positions = tile.cost(math.ceil(layout.new_elements))
         return block * kernel * positions / lanes * (1.35 * in_channels / 2 + 1.35)
-    positions = layout.runs * -(-layout.run_length // (3 * lanes)) * 3 * lanes
+    positions = layout.runs * tile.cost(layout.run_length)
     rows = 0.0
     for c in layout.classes:
         n = block * len(c.places)
-        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.3 if n >= 8 else 2)
+        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.4 if n >= 8 else 2)
     return in_channels * rows * positions / lanes / 2
 
 
 def tile_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, most: int, in_channels: int, kernel: int, pieces: int
+    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """The same in tile registers of 16 positions by 16 columns."""
     halves = -(-layout.run_length // 16)

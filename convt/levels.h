@@ -16,6 +16,12 @@ typedef struct {
     const void *w, *bias; /* of REAL */
 } convt_tap_class;
 
+/* Lines of cells that `positions_out` computes: `length` cells each, `count` lines, and from one to the next so many
+   elements of the input and of a row of outputs. */
+typedef struct {
+    ptrdiff_t length, count, x_step, out_step;
+} convt_lines;
+
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8
    (bfloat16) bits. Rows of cells of `places` outputs (1, 2, 4 or 8), `width` cells each, begin at first[0], first[1]
    ..., and `offsets` bytes further those of every `places` rows of sums. */
@@ -38,7 +44,7 @@ typedef struct {
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \
-        void (*positions_out)(int rows, ptrdiff_t positions, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,      \
+        void (*positions_out)(int rows, const convt_lines *lines, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, \
                               const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream);    \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, REAL *out, ptrdiff_t out_step,        \
                           int stream);                                                                                 \

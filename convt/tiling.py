@@ -170,9 +170,16 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
     return tuple(classes)
 
 
-def tile_cost(length: int, most: int) -> int:
-    """Relative time of a run in tiles of at most `most` positions; each tile loads its weights anew."""
-    return length + 2 * -(-length // most)
+class Tile(NamedTuple):
+    """The positions that micro-kernels multiply at once: at most so many or, where they are `whole`, no fewer."""
+
+    most: int
+    whole: bool = False
+
+    def cost(self, length: int) -> int:
+        """Relative time of a run; each tile loads its weights anew."""
+        tiles = -(-length // self.most)
+        return tiles * self.most if self.whole else length + 2 * tiles
 
 
 class BoxSize(NamedTuple):
@@ -188,7 +195,7 @@ class BoxSize(NamedTuple):
 
 
 def box_size(
-    cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int], most: int
+    cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int], tile: Tile
 ) -> BoxSize:
     """Lay out a box. `spans` are the least and greatest shift per axis."""
     pitch = []
@@ -208,7 +215,7 @@ def box_size(
     for run_axis in range(len(box)):
         length = sum((n - 1) * s for n, s in zip(box[run_axis:], steps[run_axis:], strict=True)) + 1
         runs = math.prod(box[:run_axis])
-        cost = runs * tile_cost(length, most)
+        cost = runs * tile.cost(length)
         if best is None or cost < best[0]:
             best = cost, run_axis, runs, length
     assert best is not None
@@ -250,15 +257,14 @@ def cut(geometry: Geometry) -> Cells | None:
 
 
 def lay_out(
-    cells: Cells, most: int, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int, images: int = 0
+    cells: Cells, tile: Tile, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int, images: int = 0
 ) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
     Parameters
     ----------
     cells : Cells
-    most : int
-        Positions of a register tile.
+    tile : Tile
     input_bytes, sum_bytes : int
         Bytes per stored input place, and per position of the sums.
     input_limit : int
@@ -277,7 +283,7 @@ def lay_out(
         if images:
             size = image_box_size(cells.counts, box, cells.spans, inputs)
         else:
-            size = box_size(cells.counts, box, cells.spans, inputs, most)
+            size = box_size(cells.counts, box, cells.spans, inputs, tile)
         boxes = math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True))
         fits = (
             size.input_elements * input_bytes <= input_limit

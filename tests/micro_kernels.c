@@ -27,6 +27,31 @@ static void report(const char *level, const char *kernel, int wrong)
                 sum += x[of.tap_offset[t] + c * STEP + p] * ((const REAL *)of.w)[(t * CHANNELS + c) * rows + row];     \
         return sum;                                                                                                    \
     }                                                                                                                  \
+    /* `positions_out` into y[output][line]: how many elements are wrong, or written beside those. */                  \
+    static int wrong_lines_of_##REAL(CONVT_KERNELS_OF(REAL) k, int rows, const convt_tap_class *classes, int pairs,    \
+                                     int places, int length, int count, int stream, const REAL *x, REAL *y)            \
+    {                                                                                                                  \
+        const convt_lines lines = {length, count, 45, length * places + 2};                                            \
+        const int outputs = pairs ? rows : rows / places;                                                              \
+        REAL *targets[8];                                                                                              \
+        int wrong = 0;                                                                                                 \
+        for (int i = 0; i < 9000; i++)                                                                                 \
+            y[i] = 99;                                                                                                 \
+        for (int i = 0; i < outputs; i++)                                                                              \
+            targets[i] = y + 16 + i * 1100 + length % 2 * k->lanes;                                                    \
+        k->positions_out(rows, &lines, CHANNELS, x, STEP, classes, pairs, places, targets, stream);                    \
+        for (int i = 0; i < outputs; i++)                                                                              \
+            for (int line = 0; line < count; line++) {                                                                 \
+                const REAL *row = targets[i] + line * lines.out_step;                                                  \
+                for (int p = 0; p < length * places; p++) {                                                            \
+                    const int e = p % places, place = line * lines.x_step + p / places;                                \
+                    wrong += row[p] != (pairs ? sum_of_##REAL(x, classes[e], rows, i, place)                           \
+                                              : sum_of_##REAL(x, classes[0], rows, i * places + e, place));            \
+                }                                                                                                      \
+                wrong += row[-1] != 99 || row[length * places] != 99;                                                  \
+            }                                                                                                          \
+        return wrong;                                                                                                  \
+    }                                                                                                                  \
     static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
     {                                                                                                                  \
         static REAL x[4096], w[4096], bias[64], out[9000];                                                             \
@@ -74,30 +99,13 @@ static void report(const char *level, const char *kernel, int wrong)
         wrong = 0;                                                                                                     \
         for (int places = 1; places <= 2; places++)                                                                    \
             for (int r = places; r <= 8; r += places)                                                                  \
-                for (int count = 1; count <= 110; count += 3) {                                                        \
-                    REAL *targets[8];                                                                                  \
-                    for (int i = 0; i < 9000; i++)                                                                     \
-                        out[i] = 99;                                                                                   \
-                    for (int i = 0; i < r / places; i++)                                                               \
-                        targets[i] = out + 16 + i * 1000 + count % 2 * lanes;                                          \
-                    k->positions_out(r, count, CHANNELS, x, STEP, &one, 0, places, targets, count % 3);                \
-                    for (int i = 0; i < r; i++)                                                                        \
-                        for (int p = 0; p < count; p++)                                                                \
-                            wrong += sum_of_##REAL(x, one, r, i, p) != targets[i / places][p * places + i % places];   \
-                    for (int i = 0; i < r / places; i++) /* nothing beside them */                                     \
-                        wrong += targets[i][-1] != 99 || targets[i][count * places] != 99;                             \
-                }                                                                                                      \
+                for (int length = 1; length <= 110; length += 3)                                                       \
+                    wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, length <= 40 ? length % 13 + 1 : 1,  \
+                                                   length % 3, x, out);                                                \
         for (int r = 1; r <= 4; r++) {                                                                                 \
-            REAL *targets[4];                                                                                          \
             const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};                   \
-            for (int i = 0; i < r; i++)                                                                                \
-                targets[i] = out + 16 + i * 1000;                                                                      \
-            for (int count = 37; count <= 101; count += 32) {                                                          \
-                k->positions_out(r, count, CHANNELS, x, STEP, two, 1, 2, targets, 1);                                  \
-                for (int i = 0; i < 2 * r; i++)                                                                        \
-                    for (int p = 0; p < count; p++)                                                                    \
-                        wrong += sum_of_##REAL(x, two[i % 2], r, i / 2, p) != targets[i / 2][2 * p + i % 2];           \
-            }                                                                                                          \
+            for (int length = 5; length <= 101; length += 8)                                                           \
+                wrong += wrong_lines_of_##REAL(k, r, two, 1, 2, length, length <= 40 ? 11 : 1, 1, x, out);             \
         }                                                                                                              \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \

@@ -140,7 +140,8 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @settings(max_examples=200, deadline=None)
 @given(
-    size=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 250)),
+    size=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 250))
+    | st.tuples(st.integers(1, 2), st.integers(5, 40), st.integers(4, 70)),
     channels=st.integers(1, 12),
     outputs=st.integers(1, 40),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
@@ -150,7 +151,7 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
     layout=st.sampled_from(["contiguous", "sliced", "every second"]),
     threads=st.sampled_from([1, 3]),
 )
-def test_wide_rows(level, size, channels, outputs, strides, pads, more, dtype, layout, threads):
+def test_rows_of_few_channels(level, size, channels, outputs, strides, pads, more, dtype, layout, threads):
     """Those of which all places, or neighbours, have the same taps are written in one pass; it must not show."""
     kernel = [stride + n for stride, n in zip(strides, more, strict=True)]
     rng = np.random.default_rng(0)
