@@ -74,7 +74,10 @@ class Boxes(NamedTuple):
                 budgets = (POSITION_TILES_BYTES,)
                 if any(low < high for low, high in cells.spans):
                     return None  # tiles of positions begin at every 16th
-        tile = Tile(most) if path.along_channels or path.tiles else Tile(3 * lanes, whole=True)
+        if path.tiles:
+            tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
+        else:
+            tile = Tile(most) if path.along_channels else Tile(3 * lanes, unit=3 * lanes, load=0)
         best = None
         for budget, images in itertools.product(budgets, image_counts):
             limits = (tile, stored * item, budget - slack * item, columns * item)

@@ -37,8 +37,6 @@ LINE_CYCLES = 8  # to begin a row of packed input
 ONE_PASS_CYCLES = {1: 36, 2: 110, 3: 175}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 166, 3: 230}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
-# What one tile of positions costs more than half of a pair, which shares its weights.
-ODD_TILE = 0.35
 
 
 def estimate(
@@ -144,8 +142,7 @@ def tile_cycles(
     layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
 ) -> float:
     """The same in tile registers of 16 positions by 16 columns."""
-    halves = -(-layout.run_length // 16)
-    half_tiles = layout.runs * (halves + ODD_TILE * (halves % 2))
+    half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * 2
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.3 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:

@@ -171,15 +171,18 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
 
 
 class Tile(NamedTuple):
-    """The positions that micro-kernels multiply at once: at most so many or, where they are `whole`, no fewer."""
+    """Positions that micro-kernels multiply at once: at most so many, in whole units.
+
+    `load` is how many more take as long as loading a tile's weights.
+    """
 
     most: int
-    whole: bool = False
+    unit: int = 1
+    load: int = 2
 
     def cost(self, length: int) -> int:
-        """Relative time of a run; each tile loads its weights anew."""
-        tiles = -(-length // self.most)
-        return tiles * self.most if self.whole else length + 2 * tiles
+        """Relative time of a run."""
+        return -(-length // self.unit) * self.unit + -(-length // self.most) * self.load
 
 
 class BoxSize(NamedTuple):
