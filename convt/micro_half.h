@@ -49,12 +49,14 @@ static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, N
            __builtin_convertvector(NARROW_FLOAT16(second), NAME(words)) << 16;
 }
 
-/* n consecutive elements. */
+/* n consecutive elements; those that do not fill the last vector come in one over a few once more. */
 static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target)
 {
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i < n && n >= LANES; i += LANES) {
+        i = i < n - LANES ? i : n - LANES;
         *(NAME(unaligned) *)(target + i) = NAME(load_half)(bfloat16, source + i);
+    }
     for (; i < n; i++)
         target[i] = bfloat16 ? convt_widen_bfloat16((convt_bfloat16){source[i]})
                              : convt_widen_float16((convt_float16){source[i]});
@@ -63,12 +65,9 @@ static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float
 static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target)
 {
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i < n && n >= LANES; i += LANES) {
+        i = i < n - LANES ? i : n - LANES;
         *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(source + i));
-    if (n >= LANES && i < n) { /* over a few once more */
-        i = n - LANES;
-        *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(source + i));
-        return;
     }
     for (; i < n; i++)
         target[i] = bfloat16 ? convt_narrow_bfloat16(source[i]).bits : convt_narrow_float16(source[i]).bits;
@@ -82,17 +81,18 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
         NAME(narrow)(bfloat16, rows[0], n, out);
         return;
     }
-    ptrdiff_t i = 0;
-    for (; i < n && n >= LANES; i += LANES) {
-        if (i > n - LANES)
-            i = n - LANES; /* over a few once more */
+    if (n < LANES) {
+        const NAME(words) pairs =
+            NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)rows[0], *(const NAME(unaligned) *)rows[1]);
+        memcpy(out, &pairs, n * sizeof(uint32_t));
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i += LANES) {
+        i = i < n - LANES ? i : n - LANES;
         const NAME(words) pairs = NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i),
                                                      *(const NAME(unaligned) *)(rows[1] + i));
         memcpy(out + 2 * i, &pairs, sizeof pairs);
     }
-    for (; i < n; i++)
-        for (int e = 0; e < 2; e++)
-            NAME(narrow)(bfloat16, rows[e] + i, 1, out + 2 * i + e);
 }
 
 /* Up to 2 * LANES rows of `columns` (up to LANES) elements, transposed into rows of halves: two rows become words, and
