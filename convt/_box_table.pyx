@@ -55,6 +55,17 @@ def tiles_in_one_pass(layout, Py_ssize_t block):
     )
 
 
+def vectors_in_one_pass(layout, Py_ssize_t in_channels, Py_ssize_t lanes):
+    """Whether vectors of sums, lanes along positions, may be written as outputs, by the size of cells and rows."""
+    last = layout.axes[layout.axes.shape[0] - 1]
+    width, inner = last[BOX], last[STRIDE]
+    if inner > 2 or last[OUTPUT] % inner or sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:
+        return False
+    # Several short rows share a vector otherwise: slower by 1.1 to 1.6 times for few channels, faster for many.
+    parts = width % lanes and width < 4 * lanes
+    return width >= lanes and not (parts and in_channels > SHORT_ROWS_CHANNELS)
+
+
 cdef const convt_level *find_level(str level) except NULL:
     cdef int i = 0
     while convt_levels[i].name != NULL:
@@ -168,7 +179,7 @@ cdef class BoxTable:
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif plain:
-            self.one_pass, self.pairs = self.one_pass_and_pairs(classes)
+            self.one_pass, self.pairs = self.one_pass_and_pairs(layout)
         if self.pairs:
             self.most_rows = MAX_ROWS // 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
@@ -189,16 +200,10 @@ cdef class BoxTable:
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
 
-    def one_pass_and_pairs(self, classes):
+    def one_pass_and_pairs(self, layout):
         """Whether vectors of sums can be written as outputs, and whether two classes together make a row of these."""
-        width, inner = self.axes[self.n_axes - 1, BOX], self.inner_places
-        if self.along_channels or self.columns_first or inner > 2:
-            return False, False
-        if self.axes[self.n_axes - 1, OUTPUT] % inner or self.places // inner > MAX_OUTER:
-            return False, False
-        # Several short rows share a vector otherwise: slower by 1.1 to 1.6 times for few channels, faster for many.
-        parts = width % self.lanes and width < 4 * self.lanes
-        if width < self.lanes or (parts and self.in_channels > SHORT_ROWS_CHANNELS):
+        classes, inner = layout.classes, self.inner_places
+        if self.along_channels or self.columns_first or not vectors_in_one_pass(layout, self.in_channels, self.lanes):
             return False, False
         if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
             # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.

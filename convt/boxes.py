@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple, Optional
 
 from convt._box_table import lanes_and_positions
-from convt.cost import estimate
+from convt.cost import Work, estimate
 from convt.geometry import Geometry
 from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
@@ -88,7 +88,7 @@ class Boxes(NamedTuple):
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(geometry, dtype, layout, path, block, lanes, tile, pieces)
+            cycles = estimate(Work(geometry, dtype, layout, path, block, lanes, tile, pieces))
             if len(budgets) > 1:
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:

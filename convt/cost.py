@@ -1,22 +1,28 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks and forty others, measured with AVX-512 and AMX. They need not
-be exact: a choice between two paths matters where one is much faster, and there it shows.
+The factors are fits to the layers of asv_benchmarks, forty others and some hundred random ones, measured with AVX-512
+and AMX. They need not be exact: a choice between two paths matters where one is much faster, and there it shows. (Of
+100 random layers the chosen path takes 1.5 to 3 % longer than the fastest, in the geometric mean.)
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from convt._box_compute import STREAM_LIMITS
-from convt._box_table import tiles_in_one_pass
+from convt._box_table import tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import POSITION_TILES, Path
+from convt.paths import POSITION_TILES, POSITIONS, Path
 from convt.tiling import BoxLayout, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
 # And below this many, the products of pieces; tile registers would be half empty then.
 FEW_PIECES = 16
+
+# What a tile of one vector of channels takes longer than half of one of two.
+SINGLE_VECTOR = 0.4
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
@@ -39,28 +45,58 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 166, 3: 230}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
 
-def estimate(
-    geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, pieces: int
-) -> float:
-    """Cycles of a call, `block` output channels at a time; inf if it should not be."""
-    in_channels = geometry.in_channels // geometry.group
-    kernel = math.prod(a.kernel for a in geometry.axes)
-    if in_channels < (FEW_PIECES if path.tiles else FEW_CHANNELS if path.columns_first else 0):
+@dataclass
+class Work:
+    """A call, computed in boxes of a path, `block` output channels at a time in `lanes` lanes."""
+
+    geometry: Geometry
+    dtype: str
+    layout: BoxLayout
+    path: Path
+    block: int
+    lanes: int
+    tile: Tile
+    pieces: int
+
+    @cached_property
+    def in_channels(self) -> int:
+        """Of a group."""
+        return self.geometry.in_channels // self.geometry.group
+
+    @cached_property
+    def kernel(self) -> int:
+        """Kernel positions."""
+        return math.prod(a.kernel for a in self.geometry.axes)
+
+    @cached_property
+    def one_pass(self) -> bool:
+        """Whether sums in registers are written as outputs."""
+        if self.path == POSITION_TILES:
+            return tiles_in_one_pass(self.layout, self.block)
+        plain = self.path == POSITIONS and self.dtype in ("float32", "float64")
+        return plain and vectors_in_one_pass(self.layout, self.in_channels, self.lanes)
+
+
+def estimate(work: Work) -> float:
+    """Cycles of a call; inf if it should not be."""
+    geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
+    if work.in_channels < (FEW_PIECES if path.tiles else FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    boxes = geometry.group * layout.boxes * -(-geometry.out_channels // geometry.group // block)
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
-    cycles = boxes * multiplied(layout, path, block, lanes, tile, in_channels, kernel, pieces)
-    cycles += stored(geometry, dtype, layout, path, block, lanes)
-    packed = geometry.group * layout.boxes * layout.new_elements * in_channels
+    blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
+    of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
+    cycles = geometry.group * layout.boxes * of_box
+    cycles += (channels_stored if path.along_channels else positions_stored)(work)
+    packed = geometry.group * layout.boxes * layout.new_elements * work.in_channels
     if path == POSITION_TILES:
         cycles += 0.25 * packed
     elif path.tiles:  # vectors pack in a tenth of their time, in their factors
         cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
-        cycles += (2 if dtype == "float64" else 1) * packed
+        cycles += (2 if item == 8 else 1) * packed
     elif not path.along_channels:  # and for short rows
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])
-    weights = geometry.out_channels * in_channels * kernel * (2 * pieces or (8 if dtype == "float64" else 4))
+    weights = geometry.out_channels * work.in_channels * work.kernel * (2 * pieces or max(item, 4))
     if path.tiles and weights > NEAR_WEIGHTS:
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
@@ -69,34 +105,40 @@ def estimate(
     return cycles
 
 
-def stored(geometry: Geometry, dtype: str, layout: BoxLayout, path: Path, block: int, lanes: int) -> float:
-    """Cycles to write the outputs: through transpositions, or interleaved with some cycles a row."""
-    outputs = math.prod(geometry.output_shape)
-    halves = dtype in ("float16", "bfloat16")
-    if path.along_channels:
-        # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-        channels = geometry.out_channels // geometry.group
-        written = 0.7 if path.tiles else 3.1 if dtype == "float64" else 1.45
-        cycles = (
-            outputs / channels * (6 * -(-channels // (2 * lanes)) + 0.35 * -(-channels // 16) * 16)
-            + written * outputs
-        )
-        # Two sums become one word, which is transposed; those of neighbours in runs of images lie far apart.
-        return 0.6 * cycles if path.tiles and halves and not path.image_runs else cycles
-    row = geometry.output_shape[-1]
-    scalar = geometry.axes[-1].stride > 2  # most numbers of places are interleaved one by one
-    item = ITEMSIZE[dtype]
+def channels_stored(work: Work) -> float:
+    """Cycles to write the outputs through transpositions."""
+    path, halves = work.path, ITEMSIZE[work.dtype] == 2
+    outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
+    # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
+    written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
+    pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
+    cycles = outputs / channels * (pointers + transposed) + written * outputs
+    # Two sums become one word, which is transposed; those of neighbours in runs of images lie far apart.
+    return 0.6 * cycles if path.tiles and halves and not path.image_runs else cycles
+
+
+def positions_stored(work: Work) -> float:
+    """Cycles to write the outputs, interleaved, with some cycles a row."""
+    outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
+    item = ITEMSIZE[work.dtype]
+    halves = item == 2
+    scalar = work.geometry.axes[-1].stride not in (1, 2, 4)  # places are interleaved one by one
     # Large results pass the caches, but for rows that share cache lines.
     stream_bytes, long_row = STREAM_LIMITS
     shared = not halves and outputs * item >= stream_bytes and row * item % 64 and row * item < long_row
     filled = 0.1 * item * outputs if shared else 0.0
-    if path == POSITION_TILES and tiles_in_one_pass(layout, block):
-        strides, cells = layout.axes[:, 1], layout.axes[-1, 3]
+    if work.one_pass and work.path.tiles:
+        strides, cells = work.layout.axes[:, 1], work.layout.axes[-1, 3]
         rows_end = cells % 16 and max(strides) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / cells if rows_end else 0.0)
-    if path.tiles:
-        return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + (64 if row % lanes else 32) / row)
-    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + (32 if row % lanes else 8) / row)
+    if work.one_pass:
+        return filled + 0.3 * outputs
+    cells = work.layout.axes[-1, 3]
+    if work.path.tiles:
+        begun = 64 if cells % work.lanes else 32
+        return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)
+    begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
+    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -109,52 +151,65 @@ def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
     return taps
 
 
-def channel_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
-) -> float:
+def channel_cycles(work: Work) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
-    if path.columns_first:
-        addition = 2 if block % lanes == 0 else 4 * lanes  # of a vector, or element by element
-        return (in_channels / 2 + addition) * -(-block * kernel // lanes) * layout.input_elements
-    vectors = sum(taps_inside(layout, c.shifts) * -(-block * len(c.places) // lanes) for c in layout.classes)
+    layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
+    if work.path.columns_first:
+        products = work.in_channels / 2 * -(-block * work.kernel // lanes)
+        return (products + column_additions(work)) * layout.input_elements
+    vectors = 0.0
+    for c in layout.classes:
+        n = -(-block * len(c.places) // lanes)
+        vectors += taps_inside(layout, c.shifts) * (n + SINGLE_VECTOR * (n % 2))
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.98
     positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
-    return again * in_channels * vectors * positions / 2
+    return again * work.in_channels * vectors * positions / 2
 
 
-def position_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
-) -> float:
+def column_additions(work: Work) -> float:
+    """Cycles to add up the products of an input, lanes along channels, by vectors where they fill these."""
+    if work.block % work.lanes:
+        return work.kernel * (20.0 + work.block)
+    return work.kernel * (2 if work.path.tiles else 8) * work.block / work.lanes
+
+
+def position_cycles(work: Work) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
-    if path.columns_first:
+    layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
+    if work.path.columns_first:
         positions = tile.cost(math.ceil(layout.new_elements))
-        return block * kernel * positions / lanes * (1.35 * in_channels / 2 + 1.35)
+        return block * work.kernel * positions / lanes * (1.35 * work.in_channels / 2 + 1.35)
     positions = layout.runs * tile.cost(layout.run_length)
-    rows = 0.0
+    if work.one_pass:
+        *rows, width = layout.box
+        positions = math.prod(rows) * -(-width // lanes) * lanes
+    products = 0.0
+    # Beside sums a chunk of many channels outgrows the first-level cache.
+    far = 1.1 if work.one_pass or work.in_channels <= 128 else 1.25
     for c in layout.classes:
-        n = block * len(c.places)
-        rows += len(c.shifts) * n * FEW_ROWS.get(n, 1) * (1.1 if len(c.shifts) == 1 else 1.4 if n >= 8 else 2)
-    return in_channels * rows * positions / lanes / 2
+        taps, n = len(c.shifts), block * len(c.places)
+        products += taps * n * FEW_ROWS.get(n, 1) * (far if taps == 1 else 1.3 if n >= 8 else 1.5)
+    return work.in_channels * products * positions / lanes / 2
 
 
-def tile_cycles(
-    layout: BoxLayout, path: Path, block: int, lanes: int, tile: Tile, in_channels: int, kernel: int, pieces: int
-) -> float:
+def tile_cycles(work: Work) -> float:
     """The same in tile registers of 16 positions by 16 columns."""
+    layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * 2
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.3 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.4, math.ceil(layout.new_elements / 16)
-        taps_and_columns = [(1.0, block * kernel)]
+        taps_and_columns = [(1.0, block * work.kernel)]
         if path.along_channels:
-            added = (2 if block % 16 == 0 else 64) * -(-block * kernel // 16) * layout.input_elements
+            added = column_additions(work) * layout.input_elements
         else:
-            added = 3 * half_tiles * block * kernel
-    product, store = TILE_CYCLES * PRODUCTS[pieces], TILE_STORE_CYCLES
-    if path == POSITION_TILES and tiles_in_one_pass(layout, block):
-        factor, product, store = 1.0, ONE_PASS_CYCLES[pieces], ONE_PASS_STORE_CYCLES[pieces]
+            added = 3 * half_tiles * block * work.kernel
+    product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
+    if work.one_pass:
+        factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
+    depth = -(-work.in_channels // 32)
     return added + factor * half_tiles * sum(
-        -(-columns // 16) * (product * -(-in_channels // 32) * taps + store) for taps, columns in taps_and_columns
+        -(-columns // 16) * (product * depth * taps + store) for taps, columns in taps_and_columns
     )
