@@ -1,8 +1,8 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks, forty others and some hundred random ones, measured with AVX-512
-and AMX. They need not be exact: a choice between two paths matters where one is much faster, and there it shows. (Of
-100 random layers the chosen path takes 1.5 to 3 % longer than the fastest, in the geometric mean.)
+The factors are fits to the layers of asv_benchmarks, forty others and some hundred random ones, measured with
+AVX-512 and AMX. They need not be exact: a choice between two paths matters where one is much faster, and there it
+shows. (On 100 random layers the chosen path takes 1.5 to 3 % longer than the fastest, in the geometric mean.)
 """
 
 import math

@@ -83,18 +83,6 @@ typedef struct {
 #define INLINE static inline __attribute__((always_inline))
 
 /* Sums lie in tiles 0 to 3, up to two rows of up to two tiles, and so in memory. */
-INLINE void convt_amx_load_sums(const int rows, const int columns, const float *sums, ptrdiff_t step)
-{
-    _tile_loadd(0, sums, step * sizeof(float));
-    if (columns > 1)
-        _tile_loadd(1, sums + 16, step * sizeof(float));
-    if (rows > 1) {
-        _tile_loadd(2, sums + 16 * step, step * sizeof(float));
-        if (columns > 1)
-            _tile_loadd(3, sums + 16 * step + 16, step * sizeof(float));
-    }
-}
-
 INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums, ptrdiff_t step)
 {
     _tile_stored(0, sums, step * sizeof(float));
@@ -107,23 +95,20 @@ INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums,
     }
 }
 
-/* Adds the bias to the sums in tiles by way of their place in memory, where that is not 0. `fresh`: they are 0. */
-INLINE void convt_amx_add_bias(const int rows, const int columns, const int fresh, const int along_rows,
-                               const float *bias, float *sums, ptrdiff_t step)
+/* In memory: tile registers would have to be stored for it and loaded again. */
+INLINE void convt_amx_add_bias(const int rows, const int columns, const int along_rows, const float *bias, float *sums,
+                               ptrdiff_t step)
 {
     const int two = (along_rows ? columns : rows) > 1;
     const __m512 first = _mm512_loadu_ps(bias), second = two ? _mm512_loadu_ps(bias + 16) : first;
     if (!_mm512_cmp_ps_mask(_mm512_or_ps(first, second), _mm512_setzero_ps(), _CMP_NEQ_UQ))
         return;
-    if (!fresh)
-        convt_amx_store_sums(rows, columns, sums, step);
     for (int i = 0; i < 16 * rows; i++)
         for (int v = 0; v < columns; v++) {
             const __m512 added = along_rows ? (v ? second : first) : _mm512_set1_ps(bias[i]);
             float *at = sums + i * step + 16 * v;
-            _mm512_storeu_ps(at, fresh ? added : _mm512_add_ps(_mm512_loadu_ps(at), added));
+            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), added));
         }
-    convt_amx_load_sums(rows, columns, sums, step);
 }
 
 #define LOAD(t0, t1, operand, pointer, number, which)                                                                  \
@@ -146,11 +131,11 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const int fres
         }                                                                                                              \
     } while (0)
 
-/* Up to 32 x 32 sums. First the small products, then, on top of their sum and the bias, those of the first pieces:
-   these alone round at the size of the sum, and half as often as a chain of fused multiply-adds does. */
-INLINE void convt_amx_product(const int pieces, const int rows, const int columns, const int along_rows, ptrdiff_t taps,
-                              ptrdiff_t depth, const convt_amx_operand left, const convt_amx_operand right,
-                              const float *soon, ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)
+/* Up to 32 x 32 sums of products. First the small ones, then, on top of their sum, those of the first pieces: these
+   alone round at the size of the sum, and half as often as a chain of fused multiply-adds does. */
+INLINE void convt_amx_product(const int pieces, const int rows, const int columns, ptrdiff_t taps, ptrdiff_t depth,
+                              const convt_amx_operand left, const convt_amx_operand right, const float *soon,
+                              ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -194,7 +179,6 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
             r += right.channels;
         }
     }
-    convt_amx_add_bias(rows, columns, pieces == 1, along_rows, bias, out, out_step);
     for (ptrdiff_t t = 0; t < taps; t++) {
         if (left.taps && left.taps[t] == CONVT_NO_TAP) {
             soon += left_out;
@@ -244,7 +228,9 @@ static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t
     const ptrdiff_t tile = CONVT_AMX_TILE;
     const convt_amx_operand left = {x, tap_offset, 0, 16 * x_step, x_step, 16, 16 * pieces};
     const convt_amx_operand right = {w, NULL, depth * 16 * columns, tile, 16, columns * tile, pieces * columns * tile};
-#define PRODUCT(p, r, c) convt_amx_product(p, r, c, 1, taps, depth, left, right, soon, soon_step, bias, out, out_step);
+#define PRODUCT(p, r, c)                                                                                               \
+    convt_amx_product(p, r, c, taps, depth, left, right, soon, soon_step, out, out_step);                              \
+    convt_amx_add_bias(r, c, 1, bias, out, out_step);
     INSTANCES(PRODUCT)
 #undef PRODUCT
 }
@@ -258,7 +244,7 @@ static inline __mmask16 convt_amx_lanes(ptrdiff_t begin, ptrdiff_t end)
 
 /* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs and one tap or none: x is
    [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w [32 channels][piece][row]
-   tiles. Nothing needs to be transposed. */
+   tiles. Nothing needs to be transposed. Without `bias` none is added. */
 static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth,
                                 const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
                                 ptrdiff_t out_step)
@@ -268,7 +254,10 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
     for (ptrdiff_t p = 0; p < positions; p += 32) {
         const int columns = positions - p > 16 ? 2 : 1;
         const convt_amx_operand right = {x + p / 16 * x_step, NULL, 0, x_step, 16, tile, pieces * tile};
-#define PRODUCT(p_, r, c) convt_amx_product(p_, r, c, 0, taps, depth, left, right, w, 0, bias, out + p, out_step);
+#define PRODUCT(p_, r, c)                                                                                              \
+    convt_amx_product(p_, r, c, taps, depth, left, right, w, 0, out + p, out_step);                                    \
+    if (bias)                                                                                                          \
+        convt_amx_add_bias(r, c, 0, bias, out + p, out_step);
         INSTANCES(PRODUCT)
 #undef PRODUCT
     }
@@ -304,18 +293,18 @@ static inline int convt_amx_cut(ptrdiff_t n, const convt_tile_rows *rows, ptrdif
     return count;
 }
 
-/* The sums of 16 positions of some places, as interleaved outputs; returns their vectors' number. */
-INLINE int convt_amx_interleave(const int precision, const int places, convt_amx_vector sums[][2], int half,
-                                __m512i *out)
+/* The sums of 16 positions of some places and their bias, as interleaved outputs; returns their vectors' number. */
+INLINE int convt_amx_interleave(const int precision, const int places, convt_amx_vector sums[][2], const float *bias,
+                                int half, __m512i *out)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
     const int n = precision == 24 ? places : places / 2;
     __m512i next[8];
     UNROLLED (i, n)
-        out[i] = precision == 24
-                     ? (__m512i)sums[i][half]
-                     : (__m512i)convt_amx_narrow_pairs(precision == 8, sums[2 * i][half], sums[2 * i + 1][half]);
+        out[i] = precision == 24 ? (__m512i)(sums[i][half] + bias[i])
+                                 : (__m512i)convt_amx_narrow_pairs(precision == 8, sums[2 * i][half] + bias[2 * i],
+                                                                   sums[2 * i + 1][half] + bias[2 * i + 1]);
     for (int stage = 1; stage < n; stage *= 2) {
         UNROLLED (i, n / 2) {
             next[2 * i] = _mm512_permutex2var_epi32(out[i], low, out[i + n / 2]);
@@ -327,21 +316,21 @@ INLINE int convt_amx_interleave(const int precision, const int places, convt_amx
     return n;
 }
 
-INLINE void convt_amx_write(const int precision, const int places, convt_amx_vector sums[32][2], int outputs,
-                            const ptrdiff_t *offsets, int stream, const convt_amx_part *parts, int count,
+INLINE void convt_amx_write(const int precision, const int places, convt_amx_vector sums[32][2], const float *bias,
+                            int outputs, const ptrdiff_t *offsets, int stream, const convt_amx_part *parts, int count,
                             const int whole)
 {
     for (int i = 0; i < outputs; i++) {
         __m512i out[16];
         int n;
         if (places == 1 && precision != 24) {
-            const convt_amx_halves first = convt_amx_narrow_vector(precision == 8, sums[i][0]);
-            const convt_amx_halves second = convt_amx_narrow_vector(precision == 8, sums[i][1]);
+            const convt_amx_halves first = convt_amx_narrow_vector(precision == 8, sums[i][0] + bias[i]);
+            const convt_amx_halves second = convt_amx_narrow_vector(precision == 8, sums[i][1] + bias[i]);
             out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
             n = 1;
         } else {
-            n = convt_amx_interleave(precision, places, sums + i * places, 0, out);
-            n += convt_amx_interleave(precision, places, sums + i * places, 1, out + n);
+            n = convt_amx_interleave(precision, places, sums + i * places, bias + i * places, 0, out);
+            n += convt_amx_interleave(precision, places, sums + i * places, bias + i * places, 1, out + n);
         }
         if (whole) {
             UNROLLED (v, n) {
@@ -376,13 +365,13 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
             const int some = columns - done < 32 ? columns - done : 32;
             const ptrdiff_t *offsets = y->offsets + done / y->places;
             convt_amx_positions(pieces, some > 16 ? 2 : 1, n, taps, depth, x + p / 16 * x_step, x_step,
-                                w + done * taps * depth, bias + done, (float *)sums, 32);
+                                w + done * taps * depth, NULL, (float *)sums, 32);
 #define WRITE(d, e)                                                                                                    \
     case 16 * d + e:                                                                                                   \
         if (whole)                                                                                                     \
-            convt_amx_write(d, e, sums, some / e, offsets, y->stream, parts, count, 1);                                \
+            convt_amx_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 1);                   \
         else                                                                                                           \
-            convt_amx_write(d, e, sums, some / e, offsets, y->stream, parts, count, 0);                                \
+            convt_amx_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 0);                   \
         break;
             switch (16 * y->precision + y->places) {
                 WRITE(24, 1)
