@@ -44,8 +44,9 @@ cdef enum:
     STREAM_BYTES = 1 << 22
     LONG_ROW = 1 << 12
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
-    CHUNK_VECTORS = 192  # of packed input, 12 KB, for few channels
-    MOST_SHORT_LINES = 32  # multiplied by a tile of weights at once: few are left after whole tiles
+    CHUNK_VECTORS = 192  # of packed input, for few channels
+    SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
+    SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
     MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
@@ -394,9 +395,9 @@ cdef void multiply_and_store(
 
     Outputs beyond the last row go to `spare`.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, n_tiles, most_lines
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, n_tiles, some_lines
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
-    cdef Py_ssize_t most = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
+    cdef Py_ssize_t chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
     cdef bint beyond
     cdef lines_t lines
     cdef int64_t idx[MAX_AXES]
@@ -411,12 +412,12 @@ cdef void multiply_and_store(
     find_row(table, box, 0, idx)
     for a in range(last):
         rows *= box.size[a]
-    lines.x_step = table.steps[row_axis]
-    lines.out_step = (
+    lines.x_line = table.steps[row_axis]
+    lines.out_line = (
         table.axes[row_axis, STRIDE] * operands.y_strides[last if row_axis else 0] // <Py_ssize_t> sizeof(real_t)
     )
     vectors = (box.size[last] - 1) // table.lanes + 1
-    most_lines = max(1, most // vectors) if vectors >= MAX_ROWS else MOST_SHORT_LINES
+    some_lines = SHORT_LINES if vectors < SHORT_LINE else max(1, chunk_vectors // vectors)
     row = 0
     while row < rows:
         place = 0
@@ -428,13 +429,13 @@ cdef void multiply_and_store(
             beyond |= row_of_outer[outer] == NULL
         # Cells that lack some outputs, the last ones of their axis, come alone.
         lines.count = box.size[row_axis] - idx[row_axis]
-        lines.count = 1 if beyond else (lines.count - 1) // max(1, lines.count // most_lines) + 1
+        lines.count = 1 if beyond else (lines.count - 1) // max(1, lines.count // some_lines) + 1
         if (box.begin[row_axis] + idx[row_axis] + lines.count) * table.axes[row_axis, STRIDE] > (
             table.axes[row_axis, OUTPUT]
         ):
             lines.count = max(1, lines.count - 1)
-        for chunk from 0 <= chunk < box.size[last] by most * table.lanes:
-            lines.length = min(most * table.lanes, box.size[last] - chunk)
+        for chunk from 0 <= chunk < box.size[last] by chunk_vectors * table.lanes:
+            lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk)
             begin = (box.begin[last] + chunk) * table.inner_places
             for i in range(n_tiles):
                 tile = tiles + i

@@ -12,8 +12,8 @@ cdef extern from "levels.h" nogil:
     ctypedef struct lines_t "convt_lines":
         Py_ssize_t length
         Py_ssize_t count
-        Py_ssize_t x_step
-        Py_ssize_t out_step
+        Py_ssize_t x_line
+        Py_ssize_t out_line
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places
@@ -124,7 +124,7 @@ cdef enum:
     MAX_LANES = 16
     MAX_ROWS = 8  # of a tile with lanes along positions
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
-    SHORT_ROWS_CHANNELS = 16  # up to which rows that do not fill their vectors are
+    SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64

@@ -55,15 +55,49 @@ def tiles_in_one_pass(layout, Py_ssize_t block):
     )
 
 
-def vectors_in_one_pass(layout, Py_ssize_t in_channels, Py_ssize_t lanes):
-    """Whether vectors of sums, lanes along positions, may be written as outputs, by the size of cells and rows."""
-    last = layout.axes[layout.axes.shape[0] - 1]
+def vectors_in_one_pass(
+    layout, Py_ssize_t block, Py_ssize_t in_channels, Py_ssize_t out_channels, str level, bint double
+):
+    """Whether vectors of sums, lanes along positions, are written as outputs, and whether two classes together make a
+    row of these."""
+    cdef Py_ssize_t lanes, max_positions
+    lanes, max_positions = lanes_and_positions(level, double, 0)
+    last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
-    if inner > 2 or last[OUTPUT] % inner or sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:
-        return False
+    if inner > 2 or last[OUTPUT] % inner or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+        return False, False
     # Several short rows share a vector otherwise: slower by 1.1 to 1.6 times for few channels, faster for many.
-    parts = width % lanes and width < 4 * lanes
-    return width >= lanes and not (parts and in_channels > SHORT_ROWS_CHANNELS)
+    part_filled = width % lanes and width < 4 * lanes
+    if width < lanes or (part_filled and in_channels > SHORT_ROWS_CHANNELS):
+        return False, False
+    if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
+        # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
+        # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
+        # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
+        few = in_channels <= PAIRS_CHANNELS and max_positions >= 12
+        few = few or max(block * len(c.places) for c in classes) <= 2
+        return few, few
+    # The two places of a cell in a row of outputs must lie in one tile.
+    blocks = (block, out_channels % block or block)
+    even = all(tile % 2 == 0 for n in blocks for c in classes for tile in row_tiles(n * len(c.places), MAX_ROWS))
+    return inner == 1 or even, False
+
+
+cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
+    """Rows of the next tile with lanes along positions when `left` are left."""
+    cdef Py_ssize_t tiles = (left + most - 1) // most
+    return (left + tiles - 1) // tiles
+
+
+cdef row_tiles(Py_ssize_t n, Py_ssize_t most):
+    """Those of the tiles of `n` rows."""
+    cdef Py_ssize_t width
+    widths = []
+    while n > 0:
+        width = row_tile(n, most)
+        widths.append(width)
+        n -= width
+    return widths
 
 
 cdef const convt_level *find_level(str level) except NULL:
@@ -178,8 +212,10 @@ cdef class BoxTable:
         self.most_rows = MAX_ROWS
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
-        elif plain:
-            self.one_pass, self.pairs = self.one_pass_and_pairs(layout)
+        elif plain and not along_channels and not columns_first:
+            self.one_pass, self.pairs = vectors_in_one_pass(
+                layout, block, self.in_channels, self.out_channels, level, double
+            )
         if self.pairs:
             self.most_rows = MAX_ROWS // 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
@@ -199,33 +235,6 @@ cdef class BoxTable:
                 offset_w += width * self.products.taps(i) * self.depth
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights, self.group_biases = offset_w, offset_b
-
-    def one_pass_and_pairs(self, layout):
-        """Whether vectors of sums can be written as outputs, and whether two classes together make a row of these."""
-        classes, inner = layout.classes, self.inner_places
-        if self.along_channels or self.columns_first or not vectors_in_one_pass(layout, self.in_channels, self.lanes):
-            return False, False
-        if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
-            # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
-            # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
-            # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
-            few = self.in_channels <= PAIRS_CHANNELS and self.max_positions >= 12
-            few = few or max(self.columns(self.classes, 0, i) for i in range(self.classes.n)) <= 2
-            return few, few
-        # The two places of a cell in a row of outputs must lie in one tile.
-        widths = (self.block_width(0), self.block_width(self.blocks - 1))
-        even = all(tile % 2 == 0 for n in widths for c in classes for tile in self.tile_widths(n * len(c.places)))
-        return inner == 1 or even, False
-
-    def tile_widths(self, Py_ssize_t n):
-        """Those of the tiles of `n` columns."""
-        cdef Py_ssize_t width
-        widths = []
-        while n > 0:
-            width = self.tile_width(n)
-            widths.append(width)
-            n -= width
-        return widths
 
     @property
     def packed_elements(self):
@@ -267,10 +276,9 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
-        cdef Py_ssize_t tiles = (left + self.most_rows - 1) // self.most_rows
         if self.along_channels or self.pieces:
             return 2 * self.lanes if left > self.lanes else self.lanes
-        return (left + tiles - 1) // tiles
+        return row_tile(left, self.most_rows)
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""

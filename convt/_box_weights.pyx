@@ -342,7 +342,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     (ndarray, ndarray, (int, int)) or None
         Packed weights and bias, and the least and greatest magnitude of x other than 0 that they can be multiplied by
         in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
-        input, or has no such x, or if a bias is too small for tile registers.
+        input, or has no such x, or if a bias is too small to be rounded beside tile registers.
     """
     cdef DType kind = <DType> <int> DTYPES.index(dtype)
     n_weights, n_bias = table.packed_elements
@@ -361,6 +361,6 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     limits = (0, 0)
     if table.pieces:
         limits = multipliable(magnitudes[:, 0].min(), magnitudes[:, 1].max())
-        if (np.abs(b[b != 0]) < LEAST).any():
-            return None  # the sum of it and nothing else could be subnormal
+        if kind == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
+            return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
     return (weights, bias, limits) if finite and limits else None

@@ -77,7 +77,8 @@ class Boxes(NamedTuple):
         if path.tiles:
             tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
         else:
-            tile = Tile(most) if path.along_channels else Tile(3 * lanes, unit=3 * lanes, load=0)
+            whole = most // 4 * lanes  # positions of a tile of 8 rows
+            tile = Tile(most) if path.along_channels else Tile(whole, unit=whole, load=0)
         best = None
         for budget, images in itertools.product(budgets, image_counts):
             limits = (tile, stored * item, budget - slack * item, columns * item)
@@ -88,7 +89,7 @@ class Boxes(NamedTuple):
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(Work(geometry, dtype, layout, path, block, lanes, tile, pieces))
+            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, lanes, tile, pieces))
             if len(budgets) > 1:
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:

@@ -1,8 +1,8 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks, forty others and some hundred random ones, measured with
-AVX-512 and AMX. They need not be exact: a choice between two paths matters where one is much faster, and there it
-shows. (On 100 random layers the chosen path takes 1.5 to 3 % longer than the fastest, in the geometric mean.)
+The factors are fits to the layers of asv_benchmarks, forty others and the random ones of choices.py there,
+measured with AVX-512 and AMX. They need not be exact: a choice between two paths matters where one is much faster,
+and there it shows.
 """
 
 import math
@@ -51,6 +51,7 @@ class Work:
 
     geometry: Geometry
     dtype: str
+    isa: str
     layout: BoxLayout
     path: Path
     block: int
@@ -73,8 +74,11 @@ class Work:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
             return tiles_in_one_pass(self.layout, self.block)
-        plain = self.path == POSITIONS and self.dtype in ("float32", "float64")
-        return plain and vectors_in_one_pass(self.layout, self.in_channels, self.lanes)
+        if self.path != POSITIONS or ITEMSIZE[self.dtype] == 2:
+            return False
+        channels = self.geometry.out_channels // self.geometry.group
+        double = self.dtype == "float64"
+        return vectors_in_one_pass(self.layout, self.block, self.in_channels, channels, self.isa, double)[0]
 
 
 def estimate(work: Work) -> float:
@@ -130,7 +134,7 @@ def positions_stored(work: Work) -> float:
     if work.one_pass and work.path.tiles:
         strides, cells = work.layout.axes[:, 1], work.layout.axes[-1, 3]
         rows_end = cells % 16 and max(strides) > 1  # within tiles, that is
-        return filled + (ONE_PASS_ROW_CYCLES * item * outputs / cells if rows_end else 0.0)
+        return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass:
         return filled + 0.3 * outputs
     cells = work.layout.axes[-1, 3]

@@ -17,9 +17,9 @@ typedef struct {
 } convt_tap_class;
 
 /* Lines of cells that `positions_out` computes: `length` cells each, `count` lines, and from one to the next so many
-   elements of the input and of a row of outputs. */
+   elements of the input and of the outputs. */
 typedef struct {
-    ptrdiff_t length, count, x_step, out_step;
+    ptrdiff_t length, count, x_line, out_line;
 } convt_lines;
 
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8

@@ -140,7 +140,7 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                  ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector, const REAL *w,
-                                 const REAL *bias, VECTOR sums[8][8])
+                                 const REAL *bias, VECTOR (*sums)[8])
 {
     UNROLLED (r, rows)
         UNROLLED (v, vectors)
@@ -294,7 +294,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
                      out, begin, out_vector, stream);
 }
 
-/* The tiles that it has: their rows, places and pairs. */
+/* The tiles of `positions_out`: their rows, places and pairs. */
 #define TILES                                                                                                          \
     TILE(1, 1, 0)                                                                                                      \
     TILE(2, 1, 0)                                                                                                      \
@@ -347,8 +347,8 @@ static void NAME(across_lines)(int rows, const convt_lines *lines, ptrdiff_t cha
         enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
         for (ptrdiff_t line = 0; line < lines->count; line += WIDE) {                                                  \
             const ptrdiff_t i = line + WIDE <= lines->count ? line : lines->count - WIDE;                              \
-            NAME(tile_out)(n, WIDE, two, e, channels, x + i * lines->x_step, x_step, lines->x_step, classes, out,      \
-                           begin + i * lines->out_step, lines->out_step, stream);                                      \
+            NAME(tile_out)(n, WIDE, two, e, channels, x + i * lines->x_line, x_step, lines->x_line, classes, out,      \
+                           begin + i * lines->out_line, lines->out_line, stream);                                      \
         }                                                                                                              \
     } break;
     switch (32 * pairs + 16 * (places - 1) + rows) {
@@ -370,16 +370,18 @@ static void NAME(positions_out)(int rows, const convt_lines *lines, ptrdiff_t ch
 {
     const ptrdiff_t length = lines->length, whole = length / LANES;
     const int wide = VECTORS((pairs + 1) * rows);
-    if (whole && whole < wide && lines->count >= wide && !(stream && length % LANES)) {
+    /* Past the caches whole cache lines should go, each at once. */
+    const int parts = stream && (length % LANES || LANES * places * sizeof(REAL) % 64);
+    if (whole && whole < wide && lines->count >= wide && !parts) {
         for (ptrdiff_t p = 0; p < length; p += LANES) {
             const ptrdiff_t first = p + LANES <= length ? p : length - LANES; /* over some cells twice */
             NAME(across_lines)(rows, lines, channels, x + first, x_step, classes, pairs, places, out, first * places,
-                               stream && lines->out_step % LANES == 0);
+                               stream && lines->out_line % LANES == 0);
         }
         return;
     }
     for (ptrdiff_t line = 0; line < lines->count; line++) {
-        const ptrdiff_t begin = line * lines->out_step;
+        const ptrdiff_t begin = line * lines->out_line;
         NAME(along_line)(rows, whole, channels, x, x_step, classes, pairs, places, out, begin, stream);
         if (length % LANES) {
             REAL kept[8][2 * LANES];
@@ -388,7 +390,7 @@ static void NAME(positions_out)(int rows, const convt_lines *lines, ptrdiff_t ch
             for (int i = 0; i < (pairs ? rows : rows / places); i++)
                 memcpy(out[i] + begin + whole * LANES * places, kept[i], length % LANES * places * sizeof(REAL));
         }
-        x += lines->x_step;
+        x += lines->x_line;
     }
 }
 

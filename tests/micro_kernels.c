@@ -29,32 +29,35 @@ static void report(const char *level, const char *kernel, int wrong)
     }                                                                                                                  \
     /* `positions_out` into y[output][line]: how many elements are wrong, or written beside those. */                  \
     static int wrong_lines_of_##REAL(CONVT_KERNELS_OF(REAL) k, int rows, const convt_tap_class *classes, int pairs,    \
-                                     int places, int length, int count, int stream, const REAL *x, REAL *y)            \
+                                     int places, int length, int count, int aligned, int stream, const REAL *x,        \
+                                     REAL *y)                                                                          \
     {                                                                                                                  \
-        const convt_lines lines = {length, count, 45, length * places + 2};                                            \
+        const int out_line = aligned ? (length * places / 16 + 2) * 16 : length * places + 2;                          \
+        const convt_lines lines = {length, count, 45, out_line};                                                       \
         const int outputs = pairs ? rows : rows / places;                                                              \
         REAL *targets[8];                                                                                              \
         int wrong = 0;                                                                                                 \
-        for (int i = 0; i < 9000; i++)                                                                                 \
+        for (int i = 0; i < 18000; i++)                                                                                \
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
-            targets[i] = y + 16 + i * 1100 + length % 2 * k->lanes;                                                    \
+            targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
         k->positions_out(rows, &lines, CHANNELS, x, STEP, classes, pairs, places, targets, stream);                    \
         for (int i = 0; i < outputs; i++)                                                                              \
-            for (int line = 0; line < count; line++) {                                                                 \
-                const REAL *row = targets[i] + line * lines.out_step;                                                  \
+            for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length * places; p++) {                                                            \
-                    const int e = p % places, place = line * lines.x_step + p / places;                                \
-                    wrong += row[p] != (pairs ? sum_of_##REAL(x, classes[e], rows, i, place)                           \
-                                              : sum_of_##REAL(x, classes[0], rows, i * places + e, place));            \
+                    REAL *at = targets[i] + line * lines.out_line + p;                                                 \
+                    const int e = p % places, place = line * lines.x_line + p / places;                                \
+                    wrong += *at != (pairs ? sum_of_##REAL(x, classes[e], rows, i, place)                              \
+                                           : sum_of_##REAL(x, classes[0], rows, i * places + e, place));               \
+                    *at = 99;                                                                                          \
                 }                                                                                                      \
-                wrong += row[-1] != 99 || row[length * places] != 99;                                                  \
-            }                                                                                                          \
+        for (int i = 0; i < 18000; i++)                                                                                \
+            wrong += y[i] != 99;                                                                                       \
         return wrong;                                                                                                  \
     }                                                                                                                  \
     static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
     {                                                                                                                  \
-        static REAL x[4096], w[4096], bias[64], out[9000];                                                             \
+        static REAL x[4096], w[4096], bias[64], out[18000] __attribute__((aligned(64)));                               \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
         const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
         const int n = 20, lanes = k->lanes;                                                                            \
@@ -97,16 +100,20 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " positions", wrong);                                                                      \
         wrong = 0;                                                                                                     \
-        for (int places = 1; places <= 2; places++)                                                                    \
-            for (int r = places; r <= 8; r += places)                                                                  \
-                for (int length = 1; length <= 110; length += 3)                                                       \
-                    wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, length <= 40 ? length % 13 + 1 : 1,  \
-                                                   length % 3, x, out);                                                \
-        for (int r = 1; r <= 4; r++) {                                                                                 \
-            const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};                   \
-            for (int length = 5; length <= 101; length += 8)                                                           \
-                wrong += wrong_lines_of_##REAL(k, r, two, 1, 2, length, length <= 40 ? 11 : 1, 1, x, out);             \
+        for (int many = 0; many < 8; many++) { /* lines, aligned or not, past the caches or not */                     \
+            const int aligned = many / 2 % 2, stream = many % 2, step = many < 4 ? 1 : 3;                              \
+            for (int length = step; length <= (many < 4 ? 40 : 110); length += step) {                                 \
+                const int count = many < 4 ? length % 13 + 1 : 1;                                                      \
+                for (int places = 1; places <= 2; places++)                                                            \
+                    for (int r = places; r <= 8; r += places)                                                          \
+                        wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, count, aligned, stream, x, out); \
+                for (int r = 1; r <= 4; r++) {                                                                         \
+                    const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};           \
+                    wrong += wrong_lines_of_##REAL(k, r, two, 1, 2, length, count, aligned, stream, x, out);           \
+                }                                                                                                      \
+            }                                                                                                          \
         }                                                                                                              \
+        k->drain();                                                                                                    \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \
         const REAL *rows[16];                                                                                          \
@@ -124,10 +131,14 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int places = 1; places <= 4; places++)                                                                    \
             for (int stream = 0; stream < 2; stream++)                                                                 \
                 for (int shift = 0; shift < 3; shift++) {                                                              \
-                    k->interleave(n, places, rows, out + shift, stream);                                               \
-                    for (int i = 0; i < n; i++)                                                                        \
-                        for (int e = 0; e < places; e++)                                                               \
-                            wrong += out[shift + i * places + e] != rows[e][i];                                        \
+                    for (int m = 1; m <= n; m++) {                                                                     \
+                        out[shift + m * places] = 99;                                                                  \
+                        k->interleave(m, places, rows, out + shift, stream);                                           \
+                        for (int i = 0; i < m; i++)                                                                    \
+                            for (int e = 0; e < places; e++)                                                           \
+                                wrong += out[shift + i * places + e] != rows[e][i];                                    \
+                        wrong += out[shift + m * places] != 99;                                                        \
+                    }                                                                                                  \
                 }                                                                                                      \
         k->drain();                                                                                                    \
         report(level, #REAL " interleave", wrong);                                                                     \

@@ -64,7 +64,7 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, change, opera
 @pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("bias", [2.0**-102, 2.0**-103, 2.0**-130, -(2.0**-130)])
 def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, dtype, bias):
-    """Tile registers and the processor's rounding to bfloat16 flush subnormals."""
+    """Tile registers flush subnormals, and so does the processor's rounding to bfloat16."""
     monkeypatch.setenv("CONVT_ISA", "amx")
     monkeypatch.setattr(plan, "VECTOR_PATHS", ())
     monkeypatch.setattr(plan, "TILE_PATHS", (path,))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import convt
 from convt import boxes, isa, paths, plan
 from convt.arrays import empty_aligned
+from convt.geometry import Axis, Geometry
+from convt.tiling import cut
 
 # Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
 LEVELS = [level for level in isa.available() if level != "generic"]
@@ -123,6 +125,9 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 3, 288, 512), (3, 5, 2, 2), (2, 2), (0, 0, 0, 0)),  # rows of whole cache lines
         ((1, 2, 100, 1024), (2, 17, 3, 3), (1, 2), (1, 0, 0, 1)),  # long rows across them
         ((2, 1, 900, 300), (1, 3, 4, 4), (2, 2), (1, 1, 1, 1)),
+        ((6, 2, 400, 64), (2, 2, 2, 2), (2, 2), (0, 0, 0, 0)),  # short rows of whole cache lines, of full vectors
+        ((16, 1, 400, 24), (1, 2, 2, 2), (2, 2), (0, 0, 0, 0)),  # and not
+        ((8, 1, 1000, 48), (1, 3, 3, 3), (1, 1), (1, 1, 1, 1)),
         ((1, 2, 700_001), (2, 2, 3), (1,), (1, 1)),
         ((1, 2, 700_000), (2, 2, 2), (2,), (0, 0)),  # one row in several boxes
         ((1, 2, 700_000), (2, 2, 4), (2,), (1, 1)),
@@ -183,6 +188,15 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
         layer = convt.ConvTranspose(w, strides=[2, 2], pads=[pad] * 4, group=group)
         report = layer.explain((1, 4, 9, 64))
     assert report["tiles"].get("one pass", False) == one_pass
+
+
+@pytest.mark.parametrize("size", [17, 25])
+@pytest.mark.skipif("amx" not in LEVELS, reason="no tile registers")
+def test_runs_fill_tiles(size):
+    """Rows of a little more than half a tile are one run with the zeros between them."""
+    geometry = Geometry(1, 1, 64, 64, (Axis(size, 3, 1, 1, 1, size),) * 2)
+    found = boxes.Boxes.of(geometry, cut(geometry), "float32", "amx", paths.CHANNEL_TILES, 3)
+    assert found.layout.runs == 1
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -1,0 +1,104 @@
+"""Random layers: the path that the estimates choose beside the fastest one, on one thread.
+
+    python asv_benchmarks/choices.py --dtype float32 --layers 100
+
+Prints the layers on which the chosen path took more than 1.15 times as long, and the geometric mean over all.
+`CONVT_ISA` sets the level. Layers of less than 0.1 ms say little: calls cost 0.01 ms themselves.
+"""
+
+import argparse
+import math
+import time
+
+import numpy as np
+
+import convt
+from convt import plan
+
+CHANNELS = (1, 3, 8, 12, 16, 21, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024)
+# kernel, stride, pad before and after, output_padding
+KERNELS = (
+    *((stride, stride, 0, 0) for stride in (2, 2, 3, 4, 8)),
+    *((4, 2, 1, 0), (3, 2, 1, 1), (5, 2, 2, 1), (8, 4, 2, 0), (16, 8, 4, 0), (10, 5, 2, 0)),
+    *((kernel, 1, kernel // 2, 0) for kernel in (1, 3, 5)),
+)
+LARGEST_SIZE = {1: 20_000, 2: 160, 3: 40}  # by the number of spatial axes
+BURST = 0.006  # seconds
+
+
+def random_layer(rng):
+    """Shape of x and of W, and attributes, of something that takes milliseconds."""
+    while True:
+        rank, batch = int(rng.choice([1, 2, 2, 2, 3])), int(rng.choice([1, 1, 1, 2, 4, 8, 16]))
+        channels, outputs = (int(n) for n in rng.choice(CHANNELS, 2))
+        kernel, stride, pad, more = KERNELS[rng.integers(len(KERNELS))]
+        group = int(rng.choice([1, 1, 1, 1, 1, 4, channels]))
+        if group > 1 and (channels % group or outputs % group):
+            outputs = channels
+        size = [int(math.exp(rng.uniform(math.log(4), math.log(LARGEST_SIZE[rank])))) for _ in range(rank)]
+        if rng.random() < 0.6:
+            size = size[:1] * rank
+        x, w = (batch, channels, *size), (channels, outputs // group, *[kernel] * rank)
+        macs = batch * math.prod(size) * math.prod(w)
+        elements = batch * max(channels, outputs * stride**rank) * math.prod(size)
+        if channels % group == 0 and 5e5 < macs < 3e8 and elements < 4e6 and math.prod(w) < 6e6:
+            attributes = {"strides": [stride] * rank, "pads": [pad] * 2 * rank, "output_padding": [more] * rank}
+            return x, w, {"group": group, **attributes}
+
+
+def layers_by_path(w, bias, attributes, shape):
+    """The layer as every path computes it; the chosen one first."""
+    vectors, tiles = plan.VECTOR_PATHS, plan.TILE_PATHS
+    found = {}
+    try:
+        for paths in ((*vectors, *tiles), *((path,) for path in (*vectors, *tiles))):
+            plan.VECTOR_PATHS, plan.TILE_PATHS = (
+                tuple(p for p in paths if p in some) for some in (vectors, tiles)
+            )
+            plan.make_plan.cache_clear()
+            layer = convt.ConvTranspose(w, bias, n_threads=1, **attributes)
+            name = layer.explain(shape)["kernel"]
+            if len(paths) > 1 or name == paths[0].name:
+                found.setdefault(name, layer)
+                layer(np.zeros(shape, w.dtype))  # plans and packs
+    finally:
+        plan.VECTOR_PATHS, plan.TILE_PATHS = vectors, tiles
+        plan.make_plan.cache_clear()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
+    parser.add_argument("--layers", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    rng = np.random.default_rng(args.seed)
+    dtype = np.dtype(args.dtype) if args.dtype != "bfloat16" else np.dtype(__import__("ml_dtypes").bfloat16)
+    losses = []
+    for _ in range(args.layers):
+        x_shape, w_shape, attributes = random_layer(rng)
+        x, w = (rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in (x_shape, w_shape))
+        bias = np.ones(w_shape[1] * attributes["group"], dtype)
+        layers = layers_by_path(w, bias, attributes, x.shape)
+        best = dict.fromkeys(layers, math.inf)
+        for _ in range(3):
+            for path, layer in layers.items():
+                end = time.perf_counter() + BURST
+                while time.perf_counter() < end:
+                    begin = time.perf_counter()
+                    layer(x)
+                    best[path] = min(best[path], time.perf_counter() - begin)
+        chosen, fastest = next(iter(layers)), min(best, key=best.get)
+        losses.append(best[chosen] / best[fastest])
+        if losses[-1] > 1.15:
+            times = f"{chosen} {1e3 * best[chosen]:.3f} ms, {fastest} {1e3 * best[fastest]:.3f} ms"
+            print(f"{losses[-1]:.2f}  x {x_shape}, W {w_shape}, {attributes}: {times}", flush=True)
+    mean = math.exp(sum(map(math.log, losses)) / len(losses))
+    print(
+        f"{args.dtype}: geometric mean of the loss {mean:.3f} over {len(losses)} layers, worst {max(losses):.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
