@@ -11,6 +11,7 @@ import math
 import time
 
 import numpy as np
+from benchmarks.layers import arrays, attributes
 
 import convt
 from convt import plan
@@ -27,7 +28,7 @@ BURST = 0.006  # seconds
 
 
 def random_layer(rng):
-    """Shape of x and of W, and attributes, of something that takes milliseconds."""
+    """Something that takes milliseconds, described as in layers.json."""
     while True:
         rank, batch = int(rng.choice([1, 2, 2, 2, 3])), int(rng.choice([1, 1, 1, 2, 4, 8, 16]))
         channels, outputs = (int(n) for n in rng.choice(CHANNELS, 2))
@@ -38,15 +39,16 @@ def random_layer(rng):
         size = [int(math.exp(rng.uniform(math.log(4), math.log(LARGEST_SIZE[rank])))) for _ in range(rank)]
         if rng.random() < 0.6:
             size = size[:1] * rank
-        x, w = (batch, channels, *size), (channels, outputs // group, *[kernel] * rank)
-        macs = batch * math.prod(size) * math.prod(w)
-        elements = batch * max(channels, outputs * stride**rank) * math.prod(size)
-        if channels % group == 0 and 5e5 < macs < 3e8 and elements < 4e6 and math.prod(w) < 6e6:
-            attributes = {"strides": [stride] * rank, "pads": [pad] * 2 * rank, "output_padding": [more] * rank}
-            return x, w, {"group": group, **attributes}
+        weights = channels * (outputs // group) * kernel**rank
+        places = batch * math.prod(size)
+        elements = max(channels, outputs * stride**rank) * places
+        if channels % group == 0 and 5e5 < weights * places < 3e8 and elements < 4e6 and weights < 6e6:
+            layer = {"N": batch, "C": channels, "inp": size, "M": outputs, "g": group, "p": [pad] * 2 * rank}
+            by_axis = {"k": kernel, "s": stride, "op": more, "d": 1}
+            return layer | {name: [value] * rank for name, value in by_axis.items()}
 
 
-def layers_by_path(w, bias, attributes, shape):
+def layers_by_path(layer, x, w, b):
     """The layer as every path computes it; the chosen one first."""
     vectors, tiles = plan.VECTOR_PATHS, plan.TILE_PATHS
     found = {}
@@ -56,11 +58,11 @@ def layers_by_path(w, bias, attributes, shape):
                 tuple(p for p in paths if p in some) for some in (vectors, tiles)
             )
             plan.make_plan.cache_clear()
-            layer = convt.ConvTranspose(w, bias, n_threads=1, **attributes)
-            name = layer.explain(shape)["kernel"]
+            computed = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
+            name = computed.explain(x.shape)["kernel"]
             if len(paths) > 1 or name == paths[0].name:
-                found.setdefault(name, layer)
-                layer(np.zeros(shape, w.dtype))  # plans and packs
+                found.setdefault(name, computed)
+                computed(x)  # plans and packs
     finally:
         plan.VECTOR_PATHS, plan.TILE_PATHS = vectors, tiles
         plan.make_plan.cache_clear()
@@ -74,26 +76,24 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
-    dtype = np.dtype(args.dtype) if args.dtype != "bfloat16" else np.dtype(__import__("ml_dtypes").bfloat16)
     losses = []
     for _ in range(args.layers):
-        x_shape, w_shape, attributes = random_layer(rng)
-        x, w = (rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in (x_shape, w_shape))
-        bias = np.ones(w_shape[1] * attributes["group"], dtype)
-        layers = layers_by_path(w, bias, attributes, x.shape)
+        layer = random_layer(rng)
+        x, w, b = arrays(layer, args.dtype)
+        layers = layers_by_path(layer, x, w, b)
         best = dict.fromkeys(layers, math.inf)
         for _ in range(3):
-            for path, layer in layers.items():
+            for path, computed in layers.items():
                 end = time.perf_counter() + BURST
                 while time.perf_counter() < end:
                     begin = time.perf_counter()
-                    layer(x)
+                    computed(x)
                     best[path] = min(best[path], time.perf_counter() - begin)
         chosen, fastest = next(iter(layers)), min(best, key=best.get)
         losses.append(best[chosen] / best[fastest])
         if losses[-1] > 1.15:
             times = f"{chosen} {1e3 * best[chosen]:.3f} ms, {fastest} {1e3 * best[fastest]:.3f} ms"
-            print(f"{losses[-1]:.2f}  x {x_shape}, W {w_shape}, {attributes}: {times}", flush=True)
+            print(f"{losses[-1]:.2f}  {layer}: {times}", flush=True)
     mean = math.exp(sum(map(math.log, losses)) / len(losses))
     print(
         f"{args.dtype}: geometric mean of the loss {mean:.3f} over {len(losses)} layers, worst {max(losses):.2f}"
