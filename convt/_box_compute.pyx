@@ -21,7 +21,7 @@ boxes nor threads.
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport pack_input
 from convt._box_operands cimport (
@@ -94,11 +94,10 @@ cdef void multiply_along_channels(
     Py_ssize_t length,
     const real_t *input,
     const real_t *weights,
-    const real_t *bias,
     real_t *out,
     Py_ssize_t *inside,
 ) noexcept nogil:
-    """The sums of `runs` runs of `length` positions: class after class, [position][column].
+    """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
 
     `inside` has room for the taps of a class.
     """
@@ -107,7 +106,6 @@ cdef void multiply_along_channels(
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *soon
-    cdef const real_t *added
     for i in range(classes.n):
         n_taps = classes.taps(i)
         w = weights + table.weight_offset[block, i]
@@ -116,7 +114,6 @@ cdef void multiply_along_channels(
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
-            added = bias + table.bias_offset[block, i] + done
             # A tile's weights stay in the second-level cache while all positions pass; each fetches its share of the
             # next tile's.
             soon_step = (tile + runs * tiles - 1) // (runs * tiles)
@@ -134,19 +131,19 @@ cdef void multiply_along_channels(
                     if real_t is float and table.pieces:
                         table.level.tiles.channels(
                             table.pieces, p_end - p, tile // table.lanes, n_taps, offsets, table.depth,
-                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step,
                             out + (run * length + p) * step + done, step,
                         )
                     elif real_t is float:
                         table.level.f32.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step,
                             out + (run * length + p) * step + done, step,
                         )
                     else:
                         table.level.f64.channels(
                             p_end - p, tile // table.lanes, n_taps, offsets, table.in_channels,
-                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step, added,
+                            input + (base + p) * table.x_step, table.x_step, w, soon, soon_step,
                             out + (run * length + p) * step + done, step,
                         )
             w += n_taps * table.depth * tile
@@ -155,9 +152,10 @@ cdef void multiply_along_channels(
 
 
 cdef void add_columns_along_channels(
-    BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, const real_t *added, real_t *sums
+    BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, real_t *sums
 ) noexcept nogil:
-    """Sums [position][column] of whole images from the products of their input positions, [position][column]."""
+    """Sums [position][column] of whole images from the products of their input positions, [position][column], without
+    their bias."""
     cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block)
     cdef Py_ssize_t product_step = table.padded(table.columns(table.products, block, 0))
     cdef Py_ssize_t i, t, place, position, row, rest, a, begin, end, step, n_taps, rows = 1, cells
@@ -172,7 +170,7 @@ cdef void add_columns_along_channels(
         step = table.padded(table.columns(table.classes, block, i))
         for place in range(table.classes.places(i)):
             for position in range(rows * cells):
-                memcpy(sums + position * step + place * width, added, width * sizeof(real_t))
+                memset(sums + position * step + place * width, 0, width * sizeof(real_t))
             kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
             for t in range(n_taps):
                 index = table.classes.first_tap[i] + t
@@ -303,22 +301,16 @@ cdef void multiply(
     const real_t **terms,
     Py_ssize_t *inside,
 ) noexcept nogil:
-    """Every sum of one block of channels of a box."""
+    """Every sum of one block of channels of a box; along channels without its bias."""
     cdef Py_ssize_t run, runs, length, shared, unused, column
     if table.along_channels and table.columns_first:
         multiply_along_channels(
-            table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, bias, products,
-            inside,
+            table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, products, inside,
         )
-        add_columns_along_channels(
-            table, box, block, products,
-            bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums,
-        )
+        add_columns_along_channels(table, box, block, products, sums)
     elif table.along_channels:
         runs = count_runs(table, box, &length)
-        multiply_along_channels(
-            table, table.classes, box, block, runs, length, input, weights, bias, sums, inside
-        )
+        multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, inside)
     elif table.columns_first:
         shared = box.shared * table.steps[1]
         unused = (table.axes[1, BOX] - box.size[1]) * table.steps[1]
@@ -542,7 +534,7 @@ cdef bint run_box(
             multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
         else:
             multiply(table, box, block, input, weights, bias, products, sums, sums_of_place, step_of_place)
-            store(table, operands, box, channel, block, sums, square, sums_of_place, step_of_place)
+            store(table, operands, box, channel, block, sums, bias, square, sums_of_place, step_of_place)
     if table.pieces:
         table.level.tiles.release()
     if operands.stream:

@@ -13,10 +13,11 @@ cdef enum:
 
 
 cdef inline void store_line(
-    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **rows, Py_ssize_t n, char *y,
-    real_t *square,
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **rows, const real_t *bias,
+    Py_ssize_t n, char *y, real_t *square,
 ) noexcept nogil:
-    """`n` consecutive outputs, up to a cache line of them, of `channels` channels; rows[i] has the sums of the i-th."""
+    """`n` consecutive outputs, up to a cache line of them, of `channels` channels; rows[i] has the sums of the i-th, to
+    which a bias is added."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
     cdef Py_ssize_t m, c, i, part, count, lanes = table.lanes, piece = n if n % table.lanes == 0 else lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
@@ -30,17 +31,17 @@ cdef inline void store_line(
             target = y + m * channel_step + part * step
             if direct and count % lanes == 0 and m + lanes <= channels:
                 transpose(
-                    table, rows + part, m, <real_t *> target, channel_step // <Py_ssize_t> sizeof(real_t),
+                    table, rows + part, m, <real_t *> target, channel_step // <Py_ssize_t> sizeof(real_t), bias,
                     count // lanes, operands.stream,
                 )
             elif real_t is float and halves:
                 table.halves.transpose_narrow(
-                    operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m,
+                    operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m, <const float *> bias,
                     <uint16_t *> target, channel_step // <Py_ssize_t> sizeof(uint16_t),
                 )
             else:
                 for i from 0 <= i < count by lanes:
-                    transpose(table, rows + part + i, m, square, lanes)
+                    transpose(table, rows + part + i, m, square, lanes, bias)
                     for c in range(min(lanes, channels - m)):
                         write_line(
                             table, operands, square + c * lanes, min(lanes, count - i),
@@ -50,16 +51,17 @@ cdef inline void store_line(
 
 cdef void store_channels(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
-    const Py_ssize_t *step_of_place, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total, Py_ssize_t row_step,
-    Py_ssize_t cell_step, char *y, real_t *square,
+    const Py_ssize_t *step_of_place, const real_t *bias, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total,
+    const Py_ssize_t *sum_step, char *y, real_t *square,
 ) noexcept nogil:
     """`total` outputs of each of `channels` channels, which follow each other in memory, sums lying along channels:
-    rows of `row_outputs` from number `row` of a plane of cells on, whose rows lie `row_step` positions apart, and the
-    cells of a row `cell_step`.
+    rows of `row_outputs` from number `row` of a plane of cells on. `sum_step` holds the positions from a cell to the
+    next, per axis.
 
     A whole cache line at once: streamed in parts, with other channels in between, it would cost twice.
     """
     cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t row_step = sum_step[table.n_axes - 2], cell_step = sum_step[table.n_axes - 1]
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
@@ -93,9 +95,9 @@ cdef void store_channels(
         if done < line:
             for i in range(line + n, 2 * line):
                 sums[i] = sums[line]
-            store_line(table, operands, channels, sums + line, n, y, square)
+            store_line(table, operands, channels, sums + line, bias, n, y, square)
         else:
-            store_line(table, operands, channels, sums + n, line, y + (done - line) * step, square)
+            store_line(table, operands, channels, sums + n, bias, line, y + (done - line) * step, square)
         for i in range(line):
             sums[i] = sums[i + n]
 
@@ -179,9 +181,10 @@ cdef inline void find_sums(BoxTable table, const Box *box, Py_ssize_t *step) noe
 
 cdef void store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *sums, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
+    const real_t *sums, const real_t *bias, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
 ) noexcept nogil:
-    """Write every output of one block of channels, the first of which is `channel` of y."""
+    """Write every output of one block of channels, the first of which is `channel` of y; along channels `bias` is added
+    to its sums."""
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
     cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
     cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
@@ -226,8 +229,8 @@ cdef void store(
             if table.along_channels:
                 for row from 0 <= row < rows by merged:
                     store_channels(
-                        table, operands, width, sums_of_place, step_of_place, row, n, merged * n, row_step,
-                        sum_step[last], y + row * row_bytes, square,
+                        table, operands, width, sums_of_place, step_of_place, bias + table.bias_offset[block, 0], row,
+                        n, merged * n, sum_step, y + row * row_bytes, square,
                     )
             else:
                 store_positions(

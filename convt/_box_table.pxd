@@ -26,7 +26,7 @@ cdef extern from "levels.h" nogil:
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+            const float *, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
             int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
@@ -38,7 +38,9 @@ cdef extern from "levels.h" nogil:
         void (*positions_out)(
             int, const lines_t *, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
         ) noexcept nogil
-        void (*transpose)(const float **, int, Py_ssize_t, float *, Py_ssize_t, bint) noexcept nogil
+        void (*transpose)(
+            const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
+        ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
@@ -52,7 +54,7 @@ cdef extern from "levels.h" nogil:
         int max_positions
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
+            const double *, const double *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
             int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
@@ -65,7 +67,9 @@ cdef extern from "levels.h" nogil:
             int, const lines_t *, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **,
             bint
         ) noexcept nogil
-        void (*transpose)(const double **, int, Py_ssize_t, double *, Py_ssize_t, bint) noexcept nogil
+        void (*transpose)(
+            const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint
+        ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
@@ -79,14 +83,14 @@ cdef extern from "levels.h" nogil:
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
         void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
-            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, uint16_t *, Py_ssize_t
+            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t
         ) noexcept nogil
     ctypedef struct tiles_t "convt_tiles":
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
             int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+            const float *, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
@@ -185,10 +189,10 @@ cdef const convt_level *find_level(str level) except NULL
 
 
 cdef inline void transpose(
-    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step, int blocks=1,
-    bint stream=False,
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step,
+    const real_t *bias=NULL, int blocks=1, bint stream=False,
 ) noexcept nogil:
     if real_t is float:
-        table.level.f32.transpose(rows, blocks, offset, out, out_step, stream)
+        table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, stream)
     else:
-        table.level.f64.transpose(rows, blocks, offset, out, out_step, stream)
+        table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, stream)

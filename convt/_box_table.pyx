@@ -229,17 +229,18 @@ cdef class BoxTable:
         for b in range(self.blocks):
             for i in range(self.products.n):
                 weight_offset[b, i] = offset_w
-                bias_offset[b, i] = offset_b
                 width = self.padded(self.columns(self.products, b, i))
-                offset_b += width + (self.block_width(b) if columns_first else 0)
                 offset_w += width * self.products.taps(i) * self.depth
+                # Along channels the bias is added to outputs, otherwise to columns or, of columns first, to their sums.
+                bias_offset[b, i] = b * block if along_channels else offset_b
+                offset_b += width + (self.block_width(b) if columns_first else 0)
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
-        self.group_weights, self.group_biases = offset_w, offset_b
+        self.group_weights, self.group_biases = offset_w, self.out_channels if along_channels else offset_b
 
     @property
     def packed_elements(self):
-        """Elements of the packed weights and of the packed bias."""
-        return self.group * self.group_weights, self.group * self.group_biases
+        """Elements of the packed weights and of the packed bias, of which whole vectors are read."""
+        return self.group * self.group_weights, self.group * self.group_biases + MAX_LANES
 
     @property
     def packing_digest(self):

@@ -207,15 +207,13 @@ cdef void pack_block(
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(table, w, channel_step, offset, min(tile, n - done), tile, target)
                 target += table.depth * tile
-            for j in range(tile):
-                column = min(done + j, n - 1)
-                m = column % width if table.along_channels else column // n_places
-                # The products of columns_first have no bias; it is added with them, from behind these zeros.
-                bias[table.bias_offset[block, i] + done + j] = 0 if table.columns_first else b[block * table.block + m]
+            for j in range(0 if table.columns_first or table.along_channels else tile):
+                m = min(done + j, n - 1) // n_places
+                bias[table.bias_offset[block, i] + done + j] = b[block * table.block + m]
             done += tile
-        if table.columns_first:
-            for m in range(width):
-                bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
+        # The products of columns first have no bias; it is added with them, from behind zeros.
+        for m in range(width if table.columns_first and not table.along_channels else 0):
+            bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
 
 
 cdef void gather_columns(
@@ -346,7 +344,9 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     """
     cdef DType kind = <DType> <int> DTYPES.index(dtype)
     n_weights, n_bias = table.packed_elements
-    weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.empty(n_bias, b.dtype)
+    weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.zeros(n_bias, b.dtype)
+    if table.along_channels:
+        bias[: len(b)] = b
     magnitudes = np.empty((max(1, table.group * table.blocks), 2), np.uint32)
     widened = table.in_channels * table.block * table.kernel if kind == FLOAT16 or kind == BFLOAT16 else 0
     wide = np.empty((n_threads, widened + MAX_LANES), b.dtype)

@@ -95,19 +95,16 @@ INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums,
     }
 }
 
-/* In memory: tile registers would have to be stored for it and loaded again. */
-INLINE void convt_amx_add_bias(const int rows, const int columns, const int along_rows, const float *bias, float *sums,
-                               ptrdiff_t step)
+/* A bias to each row of sums, in memory: tile registers would have to be stored for it and loaded again. */
+INLINE void convt_amx_add_bias(const int rows, const int columns, const float *bias, float *sums, ptrdiff_t step)
 {
-    const int two = (along_rows ? columns : rows) > 1;
-    const __m512 first = _mm512_loadu_ps(bias), second = two ? _mm512_loadu_ps(bias + 16) : first;
-    if (!_mm512_cmp_ps_mask(_mm512_or_ps(first, second), _mm512_setzero_ps(), _CMP_NEQ_UQ))
+    const __m512 any = _mm512_or_ps(_mm512_loadu_ps(bias), _mm512_loadu_ps(bias + 16 * (rows - 1)));
+    if (!_mm512_cmp_ps_mask(any, _mm512_setzero_ps(), _CMP_NEQ_UQ))
         return;
     for (int i = 0; i < 16 * rows; i++)
         for (int v = 0; v < columns; v++) {
-            const __m512 added = along_rows ? (v ? second : first) : _mm512_set1_ps(bias[i]);
             float *at = sums + i * step + 16 * v;
-            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), added));
+            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), _mm512_set1_ps(bias[i])));
         }
 }
 
@@ -222,15 +219,13 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
    offsets are in floats. Sums of whole tiles are written: out has room for 31 positions more, and x too. */
 static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
-                               ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step)
+                               ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     const int rows = (positions + 15) / 16;
     const ptrdiff_t tile = CONVT_AMX_TILE;
     const convt_amx_operand left = {x, tap_offset, 0, 16 * x_step, x_step, 16, 16 * pieces};
     const convt_amx_operand right = {w, NULL, depth * 16 * columns, tile, 16, columns * tile, pieces * columns * tile};
-#define PRODUCT(p, r, c)                                                                                               \
-    convt_amx_product(p, r, c, taps, depth, left, right, soon, soon_step, out, out_step);                              \
-    convt_amx_add_bias(r, c, 1, bias, out, out_step);
+#define PRODUCT(p, r, c) convt_amx_product(p, r, c, taps, depth, left, right, soon, soon_step, out, out_step);
     INSTANCES(PRODUCT)
 #undef PRODUCT
 }
@@ -257,7 +252,7 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
 #define PRODUCT(p_, r, c)                                                                                              \
     convt_amx_product(p_, r, c, taps, depth, left, right, w, 0, out + p, out_step);                                    \
     if (bias)                                                                                                          \
-        convt_amx_add_bias(r, c, 0, bias, out + p, out_step);
+        convt_amx_add_bias(r, c, bias, out + p, out_step);
         INSTANCES(PRODUCT)
 #undef PRODUCT
     }

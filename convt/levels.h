@@ -38,7 +38,7 @@ typedef struct {
         int max_positions; /* of a tile of `channels` */                                                               \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
                          const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
-                         const REAL *bias, REAL *out, ptrdiff_t out_step);                                             \
+                         REAL *out, ptrdiff_t out_step);                                                               \
         void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
                        ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
@@ -46,8 +46,8 @@ typedef struct {
                           REAL *out, ptrdiff_t out_step);                                                              \
         void (*positions_out)(int rows, const convt_lines *lines, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, \
                               const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream);    \
-        void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, REAL *out, ptrdiff_t out_step,        \
-                          int stream);                                                                                 \
+        void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
+                          ptrdiff_t out_step, int stream);                                                             \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
         void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
                          ptrdiff_t target_step);                                                                       \
@@ -67,7 +67,7 @@ typedef struct {
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
     void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
     void (*transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows, ptrdiff_t offset,
-                             uint16_t *out, ptrdiff_t out_step);
+                             const float *bias, uint16_t *out, ptrdiff_t out_step);
 } convt_halves;
 
 /* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */
@@ -76,7 +76,7 @@ typedef struct {
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                      ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
-                     ptrdiff_t soon_step, const float *bias, float *out, ptrdiff_t out_step);
+                     ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,

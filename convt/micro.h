@@ -21,15 +21,15 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define ALIGNED(pointer) (((uintptr_t)(pointer) % (LANES * sizeof(REAL))) == 0)
 #define INLINE static inline __attribute__((always_inline))
 
-/* Lanes along channels: sums[p][v] = bias[v] + x[tap][p][c] * w[tap][c][v]. */
+/* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
-                                ptrdiff_t soon_step, const REAL *bias, REAL *out, ptrdiff_t out_step)
+                                ptrdiff_t soon_step, REAL *out, ptrdiff_t out_step)
 {
     VECTOR sums[POSITIONS][2];
     UNROLLED (p, positions)
         UNROLLED (v, vectors)
-            sums[p][v] = LOAD(bias + v * LANES);
+            sums[p][v] = (VECTOR){0};
     for (ptrdiff_t t = 0; t < taps; t++) {
         if (tap_offset[t] == CONVT_NO_TAP) {
             w += channels * vectors * LANES;
@@ -64,17 +64,17 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
    after these. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                           const REAL *bias, REAL *out, ptrdiff_t out_step)
+                           REAL *out, ptrdiff_t out_step)
 {
 #define TILE(p)                                                                                                        \
     case p:                                                                                                            \
         if (p <= POSITIONS) {                                                                                          \
             if (vectors == 2)                                                                                          \
                 NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, soon,         \
-                                    soon_step, bias, out, out_step);                                                   \
+                                    soon_step, out, out_step);                                                         \
             else                                                                                                       \
                 NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, soon,         \
-                                    soon_step, bias, out, out_step);                                                   \
+                                    soon_step, out, out_step);                                                         \
         }                                                                                                              \
         break;
     switch (positions) {
@@ -412,10 +412,10 @@ INLINE void NAME(transpose_registers)(VECTOR *block)
 }
 
 /* The same into memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
-   i]. `stream`: past the caches, where out is aligned; parts of a line streamed at different times would cost several
-   times as much. */
-static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, REAL *out, ptrdiff_t out_step,
-                            int stream)
+   i], plus bias[offset + i] unless that is NULL. `stream`: past the caches, where out is aligned; parts of a line
+   streamed at different times would cost several times as much. */
+static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,
+                            ptrdiff_t out_step, int stream)
 {
     enum { MOST = 64 / sizeof(REAL) / LANES };
     VECTOR block[MOST][LANES];
@@ -423,9 +423,12 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
         if (b < blocks) {
             UNROLLED (i, LANES)
                 block[b][i] = LOAD(rows[b * LANES + i] + offset);
+            if (bias)
+                UNROLLED (i, LANES)
+                    block[b][i] += LOAD(bias + offset);
             NAME(transpose_registers)(block[b]);
         }
-    stream = stream && (uintptr_t)out % (blocks * LANES * sizeof(REAL)) == 0 && out_step % (blocks * LANES) == 0;
+    stream = stream && blocks == MOST && (uintptr_t)out % 64 == 0 && out_step % (MOST * LANES) == 0;
     UNROLLED (i, LANES)
         UNROLLED (b, MOST)
             if (b < blocks) {

@@ -95,25 +95,27 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
     }
 }
 
-/* Up to 2 * LANES rows of `columns` (up to LANES) elements, transposed into rows of halves: two rows become words, and
-   these are transposed, half as many. */
+/* Up to 2 * LANES rows of `columns` (up to LANES) elements, plus bias[offset] and so on, transposed into rows of
+   halves: two rows become words, and these are transposed, half as many. */
 static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows,
-                                   ptrdiff_t offset, uint16_t *out, ptrdiff_t out_step)
+                                   ptrdiff_t offset, const float *bias, uint16_t *out, ptrdiff_t out_step)
 {
+    const NAME(vector) added = *(const NAME(unaligned) *)(bias + offset);
     NAME(vector) block[LANES];
     if (n == 2 * LANES && columns == LANES) {
         UNROLLED (i, LANES)
-            block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset),
-                                                        *(const NAME(unaligned) *)(rows[2 * i + 1] + offset));
+            block[i] =
+                (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,
+                                                 *(const NAME(unaligned) *)(rows[2 * i + 1] + offset) + added);
         NAME(transpose_registers)(block);
         UNROLLED (i, LANES)
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
         return;
     }
     for (int i = 0; i < LANES; i++)
-        block[i] =
-            (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i < n ? 2 * i : 0] + offset),
-                                             *(const NAME(unaligned) *)(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset));
+        block[i] = (NAME(vector))NAME(narrow_pairs)(
+            bfloat16, *(const NAME(unaligned) *)(rows[2 * i < n ? 2 * i : 0] + offset) + added,
+            *(const NAME(unaligned) *)(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset) + added);
     NAME(transpose_registers)(block);
     for (ptrdiff_t i = 0; i < columns; i++)
         memcpy(out + i * out_step, &block[i], n * sizeof(uint16_t));
