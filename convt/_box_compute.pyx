@@ -379,6 +379,20 @@ cdef Py_ssize_t list_tiles(
     return n
 
 
+cdef inline Py_ssize_t lines_together(
+    BoxTable table, const Box *box, const int64_t *idx, Py_ssize_t some
+) noexcept nogil:
+    """Rows of cells from row `idx` of a box on that are multiplied together, about `some`.
+
+    The last cells of their axis, if they lack some outputs, come alone.
+    """
+    cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis]
+    cdef Py_ssize_t count = (left - 1) // max(1, left // some) + 1
+    if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
+        return max(1, count - 1)
+    return count
+
+
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *input, const real_t *weights, const real_t *bias, real_t *spare,
@@ -404,6 +418,8 @@ cdef void multiply_and_store(
     find_row(table, box, 0, idx)
     for a in range(last):
         rows *= box.size[a]
+    lines.channels = table.in_channels
+    lines.x_channel = table.x_step
     lines.x_line = table.steps[row_axis]
     lines.out_line = (
         table.axes[row_axis, STRIDE] * operands.y_strides[last if row_axis else 0] // <Py_ssize_t> sizeof(real_t)
@@ -419,13 +435,7 @@ cdef void multiply_and_store(
         for outer in range(outers):
             row_of_outer[outer] = row_at(table, operands, box, idx, place_of_outer[outer], channel)
             beyond |= row_of_outer[outer] == NULL
-        # Cells that lack some outputs, the last ones of their axis, come alone.
-        lines.count = box.size[row_axis] - idx[row_axis]
-        lines.count = 1 if beyond else (lines.count - 1) // max(1, lines.count // some_lines) + 1
-        if (box.begin[row_axis] + idx[row_axis] + lines.count) * table.axes[row_axis, STRIDE] > (
-            table.axes[row_axis, OUTPUT]
-        ):
-            lines.count = max(1, lines.count - 1)
+        lines.count = 1 if beyond else lines_together(table, box, idx, some_lines)
         for chunk from 0 <= chunk < box.size[last] by chunk_vectors * table.lanes:
             lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk)
             begin = (box.begin[last] + chunk) * table.inner_places
@@ -437,13 +447,13 @@ cdef void multiply_and_store(
                         targets[j] = <real_t *> (row_of_outer[tile.outer[j]] + tile.offset[j]) + begin
                 if real_t is float:
                     table.level.f32.positions_out(
-                        tile.rows, &lines, table.in_channels, input + place + chunk, table.x_step, tile.classes,
-                        table.pairs, table.inner_places, targets, operands.stream,
+                        tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
+                        targets, operands.stream,
                     )
                 else:
                     table.level.f64.positions_out(
-                        tile.rows, &lines, table.in_channels, input + place + chunk, table.x_step, tile.classes,
-                        table.pairs, table.inner_places, targets, operands.stream,
+                        tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
+                        targets, operands.stream,
                     )
         row += lines.count
         idx[row_axis] += lines.count - 1

@@ -178,6 +178,20 @@ cdef bint pack_pairs(
     return refused
 
 
+cdef inline void clear_places(BoxTable table, real_t *target, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
+    memset(target + begin * table.x_step, 0, (end - begin) * table.x_step * sizeof(real_t))
+
+
+cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *target) noexcept nogil:
+    """Zeros at the places around the input of a plane, lanes along channels."""
+    cdef Py_ssize_t row, width = columns.pitch
+    clear_places(table, target, 0, rows.begin * width)
+    for row in range(rows.begin, rows.end):
+        clear_places(table, target, row * width, row * width + columns.begin)
+        clear_places(table, target, row * width + columns.end, (row + 1) * width)
+    clear_places(table, target, rows.end * width, rows.pitch * width)
+
+
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
 ) noexcept nogil:
@@ -190,7 +204,7 @@ cdef bint pack_input(
     cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
     cdef Inside columns = part_inside(table, box, last), rows = part_inside(table, box, last - 1), part
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch
-    cdef Py_ssize_t blocks = 1, block, rest, a, c, r, size = height * width
+    cdef Py_ssize_t blocks = 1, block, rest, a, c, size = height * width
     cdef Py_ssize_t shared = box.shared * table.steps[1]
     cdef bint refused = False
     cdef int64_t place
@@ -215,15 +229,8 @@ cdef bint pack_input(
         x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
         if table.along_channels:
             begin = target + place_of_block * table.x_step
-            for r in range(0 if table.image_runs else height):
-                if r < rows.begin or r >= rows.end:
-                    memset(begin + r * width * table.x_step, 0, width * table.x_step * sizeof(real_t))
-                    continue
-                memset(begin + r * width * table.x_step, 0, columns.begin * table.x_step * sizeof(real_t))
-                memset(
-                    begin + (r * width + columns.end) * table.x_step, 0,
-                    (width - columns.end) * table.x_step * sizeof(real_t),
-                )
+            if not table.image_runs:
+                clear_around(table, rows, columns, begin)
             begin += rows.begin * table.steps[last - 1] * table.x_step + columns.begin * table.place_step
             n_rows, n = rows.end - rows.begin, columns.end - columns.begin
             if row_step == n * operands.x_strides[last + 1] and table.steps[last - 1] == n * table.steps[last]:
@@ -249,7 +256,7 @@ cdef bint pack_input(
                 memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
     place = blocks * size
     if table.along_channels:
-        memset(target + place * table.x_step, 0, (table.input_elements - place) * table.x_step * sizeof(real_t))
+        clear_places(table, target, place, table.input_elements)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES

@@ -179,6 +179,36 @@ cdef inline void find_sums(BoxTable table, const Box *box, Py_ssize_t *step) noe
             next_run *= box.size[a]
 
 
+cdef inline const real_t *class_sums(
+    BoxTable table, Py_ssize_t block, Py_ssize_t tap_class, const real_t *sums, Py_ssize_t positions
+) noexcept nogil:
+    """Where the sums of a class begin."""
+    cdef Py_ssize_t i
+    for i in range(tap_class):
+        sums += table.padded(table.columns(table.classes, block, i)) * positions
+    return sums
+
+
+cdef void find_places(
+    BoxTable table, Py_ssize_t block, Py_ssize_t first, Py_ssize_t n, const real_t *sums, Py_ssize_t position,
+    const real_t **sums_of_place, Py_ssize_t *step_of_place,
+) noexcept nogil:
+    """Where the sums of `n` places of the cell at `position` lie, from place number `first` on, and how far apart those
+    of neighbouring cells, along channels, or of neighbouring channels are."""
+    cdef Py_ssize_t i, tap_class, column, positions = table.positions()
+    cdef const real_t *of_class
+    for i in range(n):
+        tap_class = table.class_of_place[first + i]
+        column = table.index_of_place[first + i]
+        of_class = class_sums(table, block, tap_class, sums, positions)
+        if table.along_channels:
+            step_of_place[i] = table.padded(table.columns(table.classes, block, tap_class))
+            sums_of_place[i] = of_class + position * step_of_place[i] + column * table.block_width(block)
+        else:
+            step_of_place[i] = positions * table.classes.places(tap_class)
+            sums_of_place[i] = of_class + column * positions + position
+
+
 cdef void store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *sums, const real_t *bias, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
@@ -188,12 +218,11 @@ cdef void store(
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
     cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
     cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
-    cdef Py_ssize_t a, i, index, position, positions = table.positions(), column, width = table.block_width(block)
+    cdef Py_ssize_t a, position, width = table.block_width(block)
     cdef Py_ssize_t sum_step[MAX_AXES]
     cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
     cdef char *y
-    cdef const real_t *of_class
     for a in range(rows_axis):
         planes *= box.size[a]
     find_sums(table, box, sum_step)
@@ -216,16 +245,7 @@ cdef void store(
             if y == NULL:
                 continue
             y += begin * operands.y_strides[last + 1]
-            for i in range(stride * inner):
-                index = outer * inner + i
-                of_class = class_sums(table, block, table.class_of_place[index], sums, positions)
-                column = table.index_of_place[index]
-                if table.along_channels:
-                    step_of_place[i] = table.padded(table.columns(table.classes, block, table.class_of_place[index]))
-                    sums_of_place[i] = of_class + position * step_of_place[i] + column * width
-                else:
-                    step_of_place[i] = positions * table.classes.places(table.class_of_place[index])
-                    sums_of_place[i] = of_class + column * positions + position
+            find_places(table, block, outer * inner, stride * inner, sums, position, sums_of_place, step_of_place)
             if table.along_channels:
                 for row from 0 <= row < rows by merged:
                     store_channels(
@@ -237,13 +257,3 @@ cdef void store(
                     table, operands, width, sums_of_place, step_of_place, rows // merged, merged * n, row_step,
                     row_bytes, y,
                 )
-
-
-cdef inline const real_t *class_sums(
-    BoxTable table, Py_ssize_t block, Py_ssize_t tap_class, const real_t *sums, Py_ssize_t positions
-) noexcept nogil:
-    """Where the sums of a class begin."""
-    cdef Py_ssize_t i
-    for i in range(tap_class):
-        sums += table.padded(table.columns(table.classes, block, i)) * positions
-    return sums

@@ -14,6 +14,8 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t count
         Py_ssize_t x_line
         Py_ssize_t out_line
+        Py_ssize_t channels
+        Py_ssize_t x_channel
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places
@@ -36,7 +38,7 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, const lines_t *, Py_ssize_t, const float *, Py_ssize_t, const tap_class_t *, bint, int, float **, bint
+            int, bint, int, const tap_class_t *, const lines_t *, const float *, float **, bint
         ) noexcept nogil
         void (*transpose)(
             const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
@@ -64,8 +66,7 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, const lines_t *, Py_ssize_t, const double *, Py_ssize_t, const tap_class_t *, bint, int, double **,
-            bint
+            int, bint, int, const tap_class_t *, const lines_t *, const double *, double **, bint
         ) noexcept nogil
         void (*transpose)(
             const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint

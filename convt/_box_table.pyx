@@ -79,7 +79,7 @@ def vectors_in_one_pass(
         return few, few
     # The two places of a cell in a row of outputs must lie in one tile.
     blocks = (block, out_channels % block or block)
-    even = all(tile % 2 == 0 for n in blocks for c in classes for tile in row_tiles(n * len(c.places), MAX_ROWS))
+    even = all(tile % 2 == 0 for n in blocks for c in classes for tile in row_tiles(n * len(c.places)))
     return inner == 1 or even, False
 
 
@@ -89,15 +89,15 @@ cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
     return (left + tiles - 1) // tiles
 
 
-cdef row_tiles(Py_ssize_t n, Py_ssize_t most):
-    """Those of the tiles of `n` rows."""
-    cdef Py_ssize_t width
-    widths = []
+cdef row_tiles(Py_ssize_t n):
+    """Those of the tiles of `n` rows, as many as a tile can have."""
+    cdef Py_ssize_t rows
+    tiles = []
     while n > 0:
-        width = row_tile(n, most)
-        widths.append(width)
-        n -= width
-    return widths
+        rows = row_tile(n, MAX_ROWS)
+        tiles.append(rows)
+        n -= rows
+    return tiles
 
 
 cdef const convt_level *find_level(str level) except NULL:

@@ -76,9 +76,11 @@ class Boxes(NamedTuple):
                     return None  # tiles of positions begin at every 16th
         if path.tiles:
             tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
+        elif path.along_channels:
+            tile = Tile(most)
         else:
             whole = most // 4 * lanes  # positions of a tile of 8 rows
-            tile = Tile(most) if path.along_channels else Tile(whole, unit=whole, load=0)
+            tile = Tile(whole, unit=whole, load=0)
         best = None
         for budget, images in itertools.product(budgets, image_counts):
             limits = (tile, stored * item, budget - slack * item, columns * item)

@@ -124,20 +124,18 @@ def channels_stored(work: Work) -> float:
 def positions_stored(work: Work) -> float:
     """Cycles to write the outputs, interleaved, with some cycles a row."""
     outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
-    item = ITEMSIZE[work.dtype]
+    item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
     halves = item == 2
-    scalar = work.geometry.axes[-1].stride not in (1, 2, 4)  # places are interleaved one by one
     # Large results pass the caches, but for rows that share cache lines.
     stream_bytes, long_row = STREAM_LIMITS
     shared = not halves and outputs * item >= stream_bytes and row * item % 64 and row * item < long_row
     filled = 0.1 * item * outputs if shared else 0.0
+    scalar = work.geometry.axes[-1].stride not in (1, 2, 4)  # places are interleaved one by one
     if work.one_pass and work.path.tiles:
-        strides, cells = work.layout.axes[:, 1], work.layout.axes[-1, 3]
-        rows_end = cells % 16 and max(strides) > 1  # within tiles, that is
+        rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass:
         return filled + 0.3 * outputs
-    cells = work.layout.axes[-1, 3]
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)

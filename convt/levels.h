@@ -16,10 +16,10 @@ typedef struct {
     const void *w, *bias; /* of REAL */
 } convt_tap_class;
 
-/* Lines of cells that `positions_out` computes: `length` cells each, `count` lines, and from one to the next so many
-   elements of the input and of the outputs. */
+/* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` cells, `channels` of input,
+   and so many elements from one line to the next and from one channel to the next. */
 typedef struct {
-    ptrdiff_t length, count, x_line, out_line;
+    ptrdiff_t length, count, x_line, out_line, channels, x_channel;
 } convt_lines;
 
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8
@@ -44,8 +44,8 @@ typedef struct {
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
                           REAL *out, ptrdiff_t out_step);                                                              \
-        void (*positions_out)(int rows, const convt_lines *lines, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, \
-                              const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream);    \
+        void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
+                              const convt_lines *lines, const REAL *x, REAL *const *out, int stream);                  \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
                           ptrdiff_t out_step, int stream);                                                             \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \

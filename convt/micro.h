@@ -220,51 +220,63 @@ INLINE void NAME(interleave_cells)(ptrdiff_t places, const REAL *const *rows, pt
         }
 }
 
+INLINE void NAME(interleave_singly)(ptrdiff_t begin, ptrdiff_t end, ptrdiff_t places, const REAL *const *rows,
+                                    REAL *out)
+{
+    for (ptrdiff_t i = begin; i < end; i++)
+        for (ptrdiff_t e = 0; e < places; e++)
+            out[i * places + e] = rows[e][i];
+}
+
 /* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. Of a row at least a
    vector is read. */
 static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
 {
-    ptrdiff_t i = 0;
-    if (n < LANES && (places <= 2 || places == 4)) {
+    if (places == 3 || places > 4) {
+        NAME(interleave_singly)(0, n, places, rows, out);
+        return;
+    }
+    if (n < LANES) {
         REAL cells[4 * LANES];
         NAME(interleave_cells)(places, rows, 0, cells, 0);
         memcpy(out, cells, n * places * sizeof(REAL));
         return;
     }
-    if (places <= 2 || places == 4) {
-        /* Singly up to the first aligned place; without one, to the end. */
-        ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
-        single = stream ? single / places : 0;
-        for (; i < single && i < n; i++)
-            for (ptrdiff_t e = 0; e < places; e++)
-                out[i * places + e] = rows[e][i];
-        stream = stream && ALIGNED(out + i * places);
-        for (; i + LANES <= n; i += LANES)
-            NAME(interleave_cells)(places, rows, i, out, stream);
-        if (n >= LANES && i < n && !stream) { /* over a few cells once more */
-            NAME(interleave_cells)(places, rows, n - LANES, out, 0);
-            return;
-        }
-    }
-    for (; i < n; i++)
-        for (ptrdiff_t e = 0; e < places; e++)
-            out[i * places + e] = rows[e][i];
+    /* Singly up to the first aligned place, if there is one. */
+    ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
+    ptrdiff_t i = stream ? single / places : 0;
+    NAME(interleave_singly)(0, i, places, rows, out);
+    stream = stream && ALIGNED(out + i * places);
+    for (; i + LANES <= n; i += LANES)
+        NAME(interleave_cells)(places, rows, i, out, stream);
+    if (stream)
+        NAME(interleave_singly)(i, n, places, rows, out);
+    else if (i < n) /* over a few cells once more */
+        NAME(interleave_cells)(places, rows, n - LANES, out, 0);
 }
+
+/* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next
+   one's; `stream`: past the caches, where they are aligned. */
+typedef struct {
+    REAL *const *out;
+    ptrdiff_t begin, vector;
+    int stream;
+} NAME(target);
 
 /* Sums of a tile to outputs: those of out[i] lie in row i * step and, of two places, `second` rows further. */
 INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int second,
-                             VECTOR sums[8][8], REAL *const *out, ptrdiff_t begin, ptrdiff_t out_vector, int stream)
+                             VECTOR sums[8][8], const NAME(target) to)
 {
     UNROLLED (i, outputs) {
-        REAL *target = out[i] + begin;
-        const int past_caches = stream && ALIGNED(target);
+        REAL *target = to.out[i] + to.begin;
+        const int past_caches = to.stream && ALIGNED(target);
         UNROLLED (v, vectors) {
             VECTOR low = sums[i * step][v], high = low;
             if (places == 2) {
                 high = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_HIGH);
                 low = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_LOW);
             }
-            REAL *at = target + v * out_vector;
+            REAL *at = target + v * to.vector;
             if (past_caches) {
                 STREAM(at, low);
                 if (places == 2)
@@ -279,19 +291,19 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pla
 }
 
 /* A tile of `positions_out`: `rows` of one class of places or, for `pairs`, of each of two, the second's in rows 4 and
-   up. Its outputs begin `begin` elements into each of `out`, out_vector from one vector's to the next one's. */
-INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, const int places, ptrdiff_t channels,
-                           const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector, const convt_tap_class *classes,
-                           REAL *const *out, ptrdiff_t begin, ptrdiff_t out_vector, int stream)
+   up. Its vectors lie x_vector apart in x. */
+INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, const int places,
+                           const convt_tap_class *classes, const convt_lines *lines, const REAL *x, ptrdiff_t x_vector,
+                           const NAME(target) to)
 {
     VECTOR sums[8][8];
-    NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, channels, x, x_step, x_vector,
-                         classes[0].w, classes[0].bias, sums);
+    NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, lines->channels, x, lines->x_channel,
+                         x_vector, classes[0].w, classes[0].bias, sums);
     if (pairs)
-        NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, channels, x, x_step, x_vector,
-                             classes[1].w, classes[1].bias, sums + 4);
+        NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, lines->channels, x,
+                             lines->x_channel, x_vector, classes[1].w, classes[1].bias, sums + 4);
     NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : places - 1, sums,
-                     out, begin, out_vector, stream);
+                     to);
 }
 
 /* The tiles of `positions_out`: their rows, places and pairs. */
@@ -314,15 +326,16 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
     TILE(4, 2, 1)
 
 /* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
-static void NAME(along_line)(int rows, ptrdiff_t vectors, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
-                             const convt_tap_class *classes, int pairs, int places, REAL *const *out, ptrdiff_t begin,
-                             int stream)
+static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_class *classes, const convt_lines *lines,
+                             ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
 #define SOME(n, v, e, two)                                                                                             \
-    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v))                                    \
-        NAME(tile_out)(n, v, two, e, channels, x + done * LANES, x_step, LANES, classes, out,                          \
-                       begin + done * LANES * e, LANES * e, stream);
+    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
+        to.vector = LANES * e; /* a constant here */                                                                   \
+        NAME(tile_out)(n, v, two, e, classes, lines, x + done * LANES, LANES, to);                                     \
+        to.begin += (v) * LANES * e;                                                                                   \
+    }
 #define TILE(n, e, two)                                                                                                \
     case 32 * two + 16 * (e - 1) + n: {                                                                                \
         enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
@@ -338,17 +351,18 @@ static void NAME(along_line)(int rows, ptrdiff_t vectors, ptrdiff_t channels, co
 }
 
 /* A vector of each of several lines, the last tile over some lines twice. */
-static void NAME(across_lines)(int rows, const convt_lines *lines, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
-                               const convt_tap_class *classes, int pairs, int places, REAL *const *out, ptrdiff_t begin,
-                               int stream)
+static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+                               const convt_lines *lines, const REAL *x, NAME(target) to)
 {
+    const ptrdiff_t begin = to.begin;
+    to.vector = lines->out_line;
 #define TILE(n, e, two)                                                                                                \
     case 32 * two + 16 * (e - 1) + n: {                                                                                \
         enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
         for (ptrdiff_t line = 0; line < lines->count; line += WIDE) {                                                  \
             const ptrdiff_t i = line + WIDE <= lines->count ? line : lines->count - WIDE;                              \
-            NAME(tile_out)(n, WIDE, two, e, channels, x + i * lines->x_line, x_step, lines->x_line, classes, out,      \
-                           begin + i * lines->out_line, lines->out_line, stream);                                      \
+            to.begin = begin + i * lines->out_line;                                                                    \
+            NAME(tile_out)(n, WIDE, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
         }                                                                                                              \
     } break;
     switch (32 * pairs + 16 * (places - 1) + rows) {
@@ -365,30 +379,33 @@ static void NAME(across_lines)(int rows, const convt_lines *lines, ptrdiff_t cha
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. */
-static void NAME(positions_out)(int rows, const convt_lines *lines, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
-                                const convt_tap_class *classes, int pairs, int places, REAL *const *out, int stream)
+static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
+                                const convt_lines *lines, const REAL *x, REAL *const *out, int stream)
 {
     const ptrdiff_t length = lines->length, whole = length / LANES;
     const int wide = VECTORS((pairs + 1) * rows);
+    NAME(target) to = {out, 0, 0, stream};
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && (length % LANES || LANES * places * sizeof(REAL) % 64);
     if (whole && whole < wide && lines->count >= wide && !parts) {
+        to.stream = stream && lines->out_line % LANES == 0;
         for (ptrdiff_t p = 0; p < length; p += LANES) {
             const ptrdiff_t first = p + LANES <= length ? p : length - LANES; /* over some cells twice */
-            NAME(across_lines)(rows, lines, channels, x + first, x_step, classes, pairs, places, out, first * places,
-                               stream && lines->out_line % LANES == 0);
+            to.begin = first * places;
+            NAME(across_lines)(rows, pairs, places, classes, lines, x + first, to);
         }
         return;
     }
     for (ptrdiff_t line = 0; line < lines->count; line++) {
-        const ptrdiff_t begin = line * lines->out_line;
-        NAME(along_line)(rows, whole, channels, x, x_step, classes, pairs, places, out, begin, stream);
+        to.begin = line * lines->out_line;
+        NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
         if (length % LANES) {
             REAL kept[8][2 * LANES];
             REAL *const rest[8] = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
-            NAME(along_line)(rows, 1, channels, x + whole * LANES, x_step, classes, pairs, places, rest, 0, 0);
+            const NAME(target) aside = {rest, 0, 0, 0};
+            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, aside);
             for (int i = 0; i < (pairs ? rows : rows / places); i++)
-                memcpy(out[i] + begin + whole * LANES * places, kept[i], length % LANES * places * sizeof(REAL));
+                memcpy(out[i] + to.begin + whole * LANES * places, kept[i], length % LANES * places * sizeof(REAL));
         }
         x += lines->x_line;
     }

@@ -33,7 +33,7 @@ static void report(const char *level, const char *kernel, int wrong)
                                      REAL *y)                                                                          \
     {                                                                                                                  \
         const int out_line = aligned ? (length * places / 16 + 2) * 16 : length * places + 2;                          \
-        const convt_lines lines = {length, count, 45, out_line};                                                       \
+        const convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                       \
         const int outputs = pairs ? rows : rows / places;                                                              \
         REAL *targets[8];                                                                                              \
         int wrong = 0;                                                                                                 \
@@ -41,7 +41,7 @@ static void report(const char *level, const char *kernel, int wrong)
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
             targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
-        k->positions_out(rows, &lines, CHANNELS, x, STEP, classes, pairs, places, targets, stream);                    \
+        k->positions_out(rows, pairs, places, classes, &lines, x, targets, stream);                                    \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length * places; p++) {                                                            \
