@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from convt._memory import allocate
+from convt._memory import allocate, bytes_to_line
 from convt.geometry import DTYPES
 
 CACHE_LINE = 64
@@ -43,8 +43,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if size < SMALL:
         return np.empty(shape, dtype)
     memory = allocate(size + CACHE_LINE)
-    begin = -memory.ctypes.data % CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, bytes_to_line(memory, CACHE_LINE))
 
 
 def check_same_dtype(array: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
@@ -61,13 +60,13 @@ def check_out(
         raise TypeError(f"out: expected an ndarray, got {type(out).__name__}")
     if isinstance(out, np.ma.MaskedArray):
         raise TypeError("out: expected an array without a mask, got a MaskedArray")
-    if out.dtype.name != dtype.name:
+    if out.dtype is not dtype and out.dtype.name != dtype.name:
         raise TypeError(f"out: expected dtype {dtype.name}, got {out.dtype}")
     if out.shape != shape:
         raise ValueError(f"out: expected shape {shape}, got {out.shape}")
     if not out.flags.writeable:
         raise ValueError("out: expected a writable array, got a read-only one")
-    if _overlaps_itself(out):
+    if not out.flags.c_contiguous and _overlaps_itself(out):
         raise ValueError(f"out: expected distinct elements in memory, got strides {out.strides}")
     for name, array in inputs:
         if _overlap(out, array):
