@@ -18,8 +18,8 @@ from convt.tiling import BoxLayout, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
-# And below this many, the products of pieces; tile registers would be half empty then.
-FEW_PIECES = 16
+# And below so many, by the pieces of an element, the products of pieces; single ones win in all but empty tiles.
+FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
 # What a tile of one vector of channels takes longer than half of one of two.
 SINGLE_VECTOR = 0.4
@@ -38,6 +38,7 @@ PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 20, 60
 LINE_CYCLES = 8  # to begin a row of packed input
+HALF_CYCLES = 0.85  # to widen a half and to transpose it into packed input
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 36, 2: 110, 3: 175}
@@ -84,22 +85,25 @@ class Work:
 def estimate(work: Work) -> float:
     """Cycles of a call; inf if it should not be."""
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
-    if work.in_channels < (FEW_PIECES if path.tiles else FEW_CHANNELS if path.columns_first else 0):
+    if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
     cycles = geometry.group * layout.boxes * of_box
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
-    packed = geometry.group * layout.boxes * layout.new_elements * work.in_channels
+    places = geometry.group * layout.boxes * layout.new_elements
+    packed = places * work.in_channels
     if path == POSITION_TILES:
         cycles += 0.25 * packed
-    elif path.tiles:  # vectors pack in a tenth of their time, in their factors
+    elif path.tiles:  # vectors pack floats in a tenth of their time, in their factors
         cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if item == 8 else 1) * packed
-    elif not path.along_channels:  # and for short rows
-        cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])
+    elif path.along_channels and item == 2:
+        cycles += HALF_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
+    elif not path.along_channels:
+        cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
     weights = geometry.out_channels * work.in_channels * work.kernel * (2 * pieces or max(item, 4))
     if path.tiles and weights > NEAR_WEIGHTS:
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
@@ -117,8 +121,8 @@ def channels_stored(work: Work) -> float:
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
     pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
     cycles = outputs / channels * (pointers + transposed) + written * outputs
-    # Two sums become one word, which is transposed; those of neighbours in runs of images lie far apart.
-    return 0.6 * cycles if path.tiles and halves and not path.image_runs else cycles
+    # Two sums become one word, which is transposed; those of neighbours in tiles of images lie far apart.
+    return 0.6 * cycles if halves and not (path.tiles and path.image_runs) else cycles
 
 
 def positions_stored(work: Work) -> float:
