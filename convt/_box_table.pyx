@@ -79,25 +79,15 @@ def vectors_in_one_pass(
         return few, few
     # The two places of a cell in a row of outputs must lie in one tile.
     blocks = (block, out_channels % block or block)
-    even = all(tile % 2 == 0 for n in blocks for c in classes for tile in row_tiles(n * len(c.places)))
+    even = not any(n * len(c.places) % 2 for n in blocks for c in classes)
     return inner == 1 or even, False
 
 
 cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
-    """Rows of the next tile with lanes along positions when `left` are left."""
+    """Rows of the next tile with lanes along positions when `left` are left; an even number while that is even."""
     cdef Py_ssize_t tiles = (left + most - 1) // most
-    return (left + tiles - 1) // tiles
-
-
-cdef row_tiles(Py_ssize_t n):
-    """Those of the tiles of `n` rows, as many as a tile can have."""
-    cdef Py_ssize_t rows
-    tiles = []
-    while n > 0:
-        rows = row_tile(n, MAX_ROWS)
-        tiles.append(rows)
-        n -= rows
-    return tiles
+    cdef Py_ssize_t rows = (left + tiles - 1) // tiles
+    return rows + 1 if rows % 2 and left % 2 == 0 and rows < most else rows
 
 
 cdef const convt_level *find_level(str level) except NULL:
@@ -209,7 +199,7 @@ cdef class BoxTable:
             self.products = ClassList([every], origin, steps, scale)
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
-        self.most_rows = MAX_ROWS
+        self.most_rows = min(MAX_ROWS, self.max_positions)  # as many as leave registers for two vectors each
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif plain and not along_channels and not columns_first:
@@ -217,7 +207,7 @@ cdef class BoxTable:
                 layout, block, self.in_channels, self.out_channels, level, double
             )
         if self.pairs:
-            self.most_rows = MAX_ROWS // 2
+            self.most_rows //= 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):

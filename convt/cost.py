@@ -23,6 +23,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
 # What a tile of one vector of channels takes longer than half of one of two.
 SINGLE_VECTOR = 0.4
+TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
@@ -163,14 +164,15 @@ def channel_cycles(work: Work) -> float:
     if work.path.columns_first:
         products = work.in_channels / 2 * -(-block * work.kernel // lanes)
         return (products + column_additions(work)) * layout.input_elements
-    vectors = 0.0
+    vectors = begun = 0.0
     for c in layout.classes:
-        n = -(-block * len(c.places) // lanes)
-        vectors += taps_inside(layout, c.shifts) * (n + SINGLE_VECTOR * (n % 2))
+        taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
+        vectors += taps * (n + SINGLE_VECTOR * (n % 2))
+        begun += TAP_CYCLES * taps * -(-n // 2)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.98
     positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
-    return again * work.in_channels * vectors * positions / 2
+    return (again * work.in_channels * vectors / 2 + begun) * positions
 
 
 def column_additions(work: Work) -> float:
