@@ -168,9 +168,8 @@ cdef void add_columns_along_channels(
     for i in range(table.classes.n):
         n_taps = table.classes.taps(i)
         step = table.padded(table.columns(table.classes, block, i))
+        memset(sums, 0, rows * cells * step * sizeof(real_t))
         for place in range(table.classes.places(i)):
-            for position in range(rows * cells):
-                memset(sums + position * step + place * width, 0, width * sizeof(real_t))
             kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
             for t in range(n_taps):
                 index = table.classes.first_tap[i] + t

@@ -55,9 +55,7 @@ def tiles_in_one_pass(layout, Py_ssize_t block):
     )
 
 
-def vectors_in_one_pass(
-    layout, Py_ssize_t block, Py_ssize_t in_channels, Py_ssize_t out_channels, str level, bint double
-):
+def vectors_in_one_pass(layout, Py_ssize_t block, Py_ssize_t in_channels, str level, bint double):
     """Whether vectors of sums, lanes along positions, are written as outputs, and whether two classes together make a
     row of these."""
     cdef Py_ssize_t lanes, max_positions
@@ -77,14 +75,11 @@ def vectors_in_one_pass(
         few = in_channels <= PAIRS_CHANNELS and max_positions >= 12
         few = few or max(block * len(c.places) for c in classes) <= 2
         return few, few
-    # The two places of a cell in a row of outputs must lie in one tile.
-    blocks = (block, out_channels % block or block)
-    even = not any(n * len(c.places) % 2 for n in blocks for c in classes)
-    return inner == 1 or even, False
+    return True, False  # two places of a row lie in one class, and in one tile: `row_tile` keeps them together
 
 
 cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
-    """Rows of the next tile with lanes along positions when `left` are left; an even number while that is even."""
+    """Rows of the next tile with lanes along positions when `left` are left; even while that and `most` are."""
     cdef Py_ssize_t tiles = (left + most - 1) // most
     cdef Py_ssize_t rows = (left + tiles - 1) // tiles
     return rows + 1 if rows % 2 and left % 2 == 0 and rows < most else rows
@@ -203,9 +198,7 @@ cdef class BoxTable:
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif plain and not along_channels and not columns_first:
-            self.one_pass, self.pairs = vectors_in_one_pass(
-                layout, block, self.in_channels, self.out_channels, level, double
-            )
+            self.one_pass, self.pairs = vectors_in_one_pass(layout, block, self.in_channels, level, double)
         if self.pairs:
             self.most_rows //= 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)

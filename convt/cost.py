@@ -38,13 +38,14 @@ NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 20, 60
-LINE_CYCLES = 8  # to begin a row of packed input
-HALF_CYCLES = 0.85  # to widen a half and to transpose it into packed input
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 36, 2: 110, 3: 175}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 166, 3: 230}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
+
+LINE_CYCLES = 8  # to begin a row of packed input
+HALF_CYCLES = 0.85  # to widen a half and to transpose it into packed input
 
 
 @dataclass
@@ -78,9 +79,8 @@ class Work:
             return tiles_in_one_pass(self.layout, self.block)
         if self.path != POSITIONS or ITEMSIZE[self.dtype] == 2:
             return False
-        channels = self.geometry.out_channels // self.geometry.group
         double = self.dtype == "float64"
-        return vectors_in_one_pass(self.layout, self.block, self.in_channels, channels, self.isa, double)[0]
+        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double)[0]
 
 
 def estimate(work: Work) -> float:

@@ -114,8 +114,9 @@ def terms(x_shape, w_shape, attributes):
 def error_bound(x, w, b, attributes, products=1):
     """How far a result of dtype x.dtype may be from the exact sum, element by element.
 
-    A chain of n fused multiply-adds, the bias first, errs by at most n*u/(1 - n*u) * (|b| + sum |x||w|), with
-    u the unit roundoff of the sums (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+    A chain of n fused multiply-adds, a bias first or last among the n, errs by at most n*u/(1 - n*u) times
+    (|b| + sum |x||w|), with u the unit roundoff of the sums (Higham, Accuracy and Stability of Numerical
+    Algorithms, section 3.1).
     float16 and bfloat16 sum in float32 and then round once. The oracle, in float64, may err likewise. Where each
     term is a sum of `products`, the chain is as much longer.
     """

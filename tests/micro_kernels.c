@@ -120,11 +120,12 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int i = 0; i < 16; i++)                                                                                   \
             rows[i] = x + 31 * i;                                                                                      \
         for (int blocks = 1; blocks * lanes * sizeof(REAL) <= 64; blocks++)                                            \
-            for (int stream = 0; stream < 2; stream++) {                                                               \
-                k->transpose(rows, blocks, 3, stream ? bias : NULL, out, 16, stream);                                  \
+            for (int both = 0; both < 4; both++) { /* with a bias or without, past the caches or not */                \
+                const int stream = both / 2, added = both % 2;                                                         \
+                k->transpose(rows, blocks, 3, added ? bias : NULL, out, 16, stream);                                   \
                 for (int i = 0; i < lanes; i++)                                                                        \
                     for (int j = 0; j < blocks * lanes; j++)                                                           \
-                        wrong += out[i * 16 + j] != rows[j][3 + i] + (stream ? bias[3 + i] : 0);                       \
+                        wrong += out[i * 16 + j] != rows[j][3 + i] + (added ? bias[3 + i] : 0);                        \
             }                                                                                                          \
         report(level, #REAL " transpose", wrong);                                                                      \
         wrong = 0;                                                                                                     \
