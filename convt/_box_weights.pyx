@@ -2,7 +2,7 @@
 """Weights in the layouts that the kernels of boxes read.
 
 A block of output channels is packed by one task: per class and tile ``[tap][channel][column]``, columns being the
-block's channels at each place of the class; for tile registers in pieces.
+block's channels at each place of the class; for tile registers ``[32 channels][tap]`` in pieces.
 """
 
 cimport numpy as cnp
@@ -74,6 +74,11 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     return source
 
 
+cdef inline Py_ssize_t tap_step(BoxTable table, Py_ssize_t tile) noexcept nogil:
+    """Elements from the weights of a tap to those of the next one, in a tile of so many columns."""
+    return tile * (table.pieces * MAX_LANES if table.pieces else table.depth)
+
+
 cdef bint pack_whole_vectors(
     BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights
 ) noexcept nogil:
@@ -83,8 +88,9 @@ cdef bint pack_whole_vectors(
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
     cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks
-    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector; then their tiles' widths
-    cdef Py_ssize_t *tile_of
+    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector
+    cdef Py_ssize_t *tile_of  # their tiles' widths
+    cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
     cdef real_t *turned  # of each kernel position and vector, the channels that tiles hold
     cdef const real_t *channels = NULL
     cdef const real_t *end = <const real_t *> given.end
@@ -97,11 +103,12 @@ cdef bint pack_whole_vectors(
     chunk = TILE_CHANNELS if table.pieces else table.in_channels
     chunks = (table.in_channels + chunk - 1) // chunk
     i = chunk * lanes * sizeof(real_t) if table.pieces else 0
-    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 2 * sizeof(Py_ssize_t) + i)
+    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t) + i)
     if place_of == NULL:
         return False
     tile_of = place_of + table.kernel * vectors
-    turned = <real_t *> (tile_of + table.kernel * vectors)
+    next_of = tile_of + table.kernel * vectors
+    turned = <real_t *> (next_of + table.kernel * vectors)
     for i in range(table.kernel * vectors):
         place_of[i] = -1  # a kernel position that reaches no input
     for i in range(table.products.n):
@@ -115,8 +122,9 @@ cdef bint pack_whole_vectors(
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
                     tile_of[k * vectors + v] = tile
+                    next_of[k * vectors + v] = n_taps * table.pieces * MAX_LANES * tile if table.pieces else tile
                     place_of[k * vectors + v] = (
-                        table.weight_offset[block, i] + (done * n_taps + t * tile) * table.depth
+                        table.weight_offset[block, i] + done * n_taps * table.depth + t * tap_step(table, tile)
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
     if given.halves:
@@ -145,7 +153,7 @@ cdef bint pack_whole_vectors(
                     if table.pieces:
                         copy_vector(turned + (t * chunk + channel) * lanes, square + i * lanes, lanes)
                     elif place_of[t] >= 0:
-                        copy_vector(weights + place_of[t] + c * tile_of[t], square + i * lanes, lanes)
+                        copy_vector(weights + place_of[t] + c * next_of[t], square + i * lanes, lanes)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
             memset(turned + (t * chunk + channel) * lanes, 0, lanes * sizeof(real_t))
         if real_t is float and table.pieces and channel == chunk - 1:
@@ -153,7 +161,7 @@ cdef bint pack_whole_vectors(
                 if place_of[t] >= 0:
                     table.level.tiles.split_right(
                         table.pieces, turned + t * chunk * lanes, lanes,
-                        weights + place_of[t] + c // chunk * table.pieces * lanes * tile_of[t], lanes * tile_of[t],
+                        weights + place_of[t] + c // chunk * next_of[t], lanes * tile_of[t],
                     )
     free(place_of)
     return True
@@ -172,7 +180,7 @@ cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t la
 cdef void pack_block(
     BoxTable table, Given *given, real_t *wide, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias,
 ) noexcept nogil:
-    """One block of one group: per class and tile ``[tap][channel][column]``, columns padded with zeros.
+    """One block of one group, columns padded with zeros.
 
     `given` is ``[channel][output channel of the block][kernel]``; `wide` has room for it, if it is of halves.
     """
@@ -205,8 +213,11 @@ cdef void pack_block(
                         place = column // width if table.along_channels else column % n_places
                         m = column % width if table.along_channels else column // n_places
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
-                    gather_columns(table, w, channel_step, offset, min(tile, n - done), tile, target)
-                target += table.depth * tile
+                    gather_columns(
+                        table, w, channel_step, offset, min(tile, n - done), tile,
+                        n_taps * table.pieces * MAX_LANES * tile, target + t * tap_step(table, tile),
+                    )
+            target += n_taps * table.depth * tile
             for j in range(0 if table.columns_first or table.along_channels else tile):
                 m = min(done + j, n - 1) // n_places
                 bias[table.bias_offset[block, i] + done + j] = b[block * table.block + m]
@@ -218,9 +229,10 @@ cdef void pack_block(
 
 cdef void gather_columns(
     BoxTable table, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset, Py_ssize_t n, Py_ssize_t tile,
-    real_t *target,
+    Py_ssize_t next_chunk, real_t *target,
 ) noexcept nogil:
-    """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros."""
+    """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros; for tile registers
+    `next_chunk` elements from 32 channels to the next."""
     cdef Py_ssize_t c, j, chunk = TILE_CHANNELS if table.pieces else table.in_channels
     cdef bint in_a_row = True  # as the places of a single output channel are
     # [channel][column], or [column][channel] for the left operand of tile registers.
@@ -249,7 +261,7 @@ cdef void gather_columns(
                     table.level.tiles.split_left(
                         table.pieces, wide + j * TILE_CHANNELS, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
                     )
-            target += table.pieces * MAX_LANES * tile
+            target += next_chunk
 
 
 cdef bint pack_all(

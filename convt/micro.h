@@ -101,8 +101,10 @@ INLINE void NAME(native_rows)(const int images, const int channels, ptrdiff_t n,
     ptrdiff_t j = 0;
     for (; j + LANES <= n; j += LANES) {
         VECTOR weights[4];
-        UNROLLED (c, channels)
+        UNROLLED (c, channels) {
             weights[c] = LOAD(w + c * w_step + j);
+            __builtin_prefetch(w + (channels + c) * w_step + j, 0, 2);
+        }
         UNROLLED (i, images) {
             VECTOR sum = LOAD(out + i * out_step + j);
             UNROLLED (c, channels)
