@@ -15,7 +15,8 @@ INPUT_BYTES = 1 << 20
 POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
 # Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
-# ones stay in the second-level cache: a megabyte more costs about 5 %.
+# ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole images, the
+# larger size is for those that the smaller one cannot hold.
 COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 
@@ -58,22 +59,16 @@ class Boxes(NamedTuple):
         read = stored
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
-        budgets: tuple[int, ...] = (INPUT_BYTES,)
         image_counts: tuple[int, ...] = (0,)
         if path.image_runs:
             if not any(low < high for low, high in cells.spans):
                 return None  # no taps to leave out
-            budgets = (IMAGES_BYTES,)
             image_counts = (most, most // 2)
         slack = 0  # elements beyond the last place
         if not path.along_channels:
             slack = 8 * lanes * (stored - (read if path.tiles else 0))
-            if path.columns_first:
-                budgets = COLUMNS_BYTES
-            elif path.tiles:
-                budgets = (POSITION_TILES_BYTES,)
-                if any(low < high for low, high in cells.spans):
-                    return None  # tiles of positions begin at every 16th
+            if path.tiles and not path.columns_first and any(low < high for low, high in cells.spans):
+                return None  # tiles of positions begin at every 16th
         if path.tiles:
             tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
         elif path.along_channels:
@@ -83,17 +78,19 @@ class Boxes(NamedTuple):
             whole = most // 4 * lanes
             tile = Tile(whole, unit=whole, load=0)
         best = None
-        for budget, images in itertools.product(budgets, image_counts):
+        for budget, images in itertools.product(input_budgets(path), image_counts):
             limits = (tile, stored * item, budget - slack * item, columns * item)
             layout = cls.laid_out(cells, path, limits, 1, images)
             if layout is None or (best and layout.box == best.layout.box):
+                continue
+            if best and path.along_channels and path.columns_first:
                 continue
             # Products are kept for the next box where one block of channels has them all. (An image is cut up only
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
             cycles = estimate(Work(geometry, dtype, isa, layout, path, block, lanes, tile, pieces))
-            if len(budgets) > 1:
+            if path.columns_first and (budget > INPUT_BYTES or not path.along_channels):
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:
                 best = cls(path, block, pieces, layout, limits, cycles)
@@ -121,6 +118,15 @@ class Boxes(NamedTuple):
                 key=lambda chained: -(-chained.tasks // threads) * chained.chain * chained.new_elements,
             )
         return self._replace(layout=layout)
+
+
+def input_budgets(path: Path) -> tuple[int, ...]:
+    """Bytes that the packed input of a box may take, to choose from."""
+    if path.image_runs:
+        return (IMAGES_BYTES,)
+    if path.columns_first:
+        return COLUMNS_BYTES
+    return (POSITION_TILES_BYTES if path.tiles and not path.along_channels else INPUT_BYTES,)
 
 
 def padded(n: int, unit: int) -> int:

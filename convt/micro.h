@@ -389,16 +389,22 @@ static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap
     NAME(target) to = {out, 0, 0, stream};
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && (length % LANES || LANES * places * sizeof(REAL) % 64);
-    if (whole && whole < wide && lines->count >= wide && !parts) {
+    ptrdiff_t line = 0;
+    if (whole && (whole < wide || whole == wide + 1) && lines->count >= wide && !parts) {
+        convt_lines across = *lines;
+        if (whole > wide)
+            across.count = lines->count / wide * wide;
         to.stream = stream && lines->out_line % LANES == 0;
         for (ptrdiff_t p = 0; p < length; p += LANES) {
             const ptrdiff_t first = p + LANES <= length ? p : length - LANES; /* over some cells twice */
             to.begin = first * places;
-            NAME(across_lines)(rows, pairs, places, classes, lines, x + first, to);
+            NAME(across_lines)(rows, pairs, places, classes, &across, x + first, to);
         }
-        return;
+        line = across.count;
+        x += line * lines->x_line;
+        to.stream = stream;
     }
-    for (ptrdiff_t line = 0; line < lines->count; line++) {
+    for (; line < lines->count; line++) {
         to.begin = line * lines->out_line;
         NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
         if (length % LANES) {

@@ -283,6 +283,8 @@ def lay_out(
         pieces[0] = -(-cells.counts[0] // images)
     while True:
         box = [-(-n // p) for n, p in zip(cells.counts, pieces, strict=True)]
+        if len(box) == 2 and box[1] > tile.unit:  # whole units in every run but the last
+            box[1] = min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])
         if images:
             size = image_box_size(cells.counts, box, cells.spans, inputs)
         else:
@@ -300,7 +302,7 @@ def lay_out(
                 break
             return None
         # A quarter more pieces, or the next number of them that makes the box smaller.
-        pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
+        pieces[axis] = max(pieces[axis] + 1, -(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
     table = np.array(
         [
             (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
