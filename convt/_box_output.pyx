@@ -49,6 +49,60 @@ cdef inline void store_line(
                         )
 
 
+# The next output of a plane of cells: its row, what of `sums_of_place` is that row's, the outputs left of it, and the
+# place in a cell and the position of that cell's sums.
+cdef struct Cursor:
+    Py_ssize_t row
+    Py_ssize_t first
+    Py_ssize_t left
+    Py_ssize_t place
+    Py_ssize_t position
+
+
+cdef inline void begin_row(
+    BoxTable table, Py_ssize_t row, Py_ssize_t row_outputs, const Py_ssize_t *sum_step, Cursor *cursor
+) noexcept nogil:
+    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE]
+    cursor.row = row
+    cursor.first = row % stride * table.inner_places
+    cursor.left = row_outputs
+    cursor.place = 0
+    cursor.position = row // stride * sum_step[table.n_axes - 2]
+
+
+cdef inline void list_sums(
+    BoxTable table, const real_t **sums_of_place, const Py_ssize_t *step_of_place, Py_ssize_t row_outputs,
+    const Py_ssize_t *sum_step, Cursor *cursor, Py_ssize_t n, const real_t **sums,
+) noexcept nogil:
+    """Where the sums of the next `n` outputs lie, those of one place after the other: output by output took 3 times as
+    long, and that was a tenth of bfloat16 layers of 16 channels."""
+    cdef Py_ssize_t inner = table.inner_places, cell_step = sum_step[table.n_axes - 1]
+    cdef Py_ssize_t i, j, count, place, position, step
+    cdef const real_t *at
+    while n:
+        count = min(n, cursor.left)
+        for j in range(min(inner, count)):
+            place, position = cursor.place + j, cursor.position
+            if place >= inner:
+                place -= inner
+                position += cell_step
+            step = step_of_place[cursor.first + place]
+            at = sums_of_place[cursor.first + place] + position * step
+            step *= cell_step
+            for i from j <= i < count by inner:
+                sums[i] = at
+                at += step
+        sums += count
+        n -= count
+        cursor.left -= count
+        if cursor.left == 0:
+            begin_row(table, cursor.row + 1, row_outputs, sum_step, cursor)
+        else:
+            cursor.place += count
+            cursor.position += cursor.place // inner * cell_step
+            cursor.place %= inner
+
+
 cdef void store_channels(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
     const Py_ssize_t *step_of_place, const real_t *bias, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total,
@@ -60,37 +114,19 @@ cdef void store_channels(
 
     A whole cache line at once: streamed in parts, with other channels in between, it would cost twice.
     """
-    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
-    cdef Py_ssize_t row_step = sum_step[table.n_axes - 2], cell_step = sum_step[table.n_axes - 1]
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
     cdef Py_ssize_t unaligned = <size_t> y % CACHE_LINE // item
-    cdef Py_ssize_t done = 0, left = row_outputs, n, i, e = 0, position = row // stride * row_step
+    cdef Py_ssize_t done = 0, n, i
     cdef const real_t *sums[2 * MAX_LINE]  # of the outputs of the last line and the next
-    sums_of_place += row % stride * inner
-    step_of_place += row % stride * inner
+    cdef Cursor cursor
+    begin_row(table, row, row_outputs, sum_step, &cursor)
     while done < total:
         n = min(line, total - done)
         if operands.stream and unaligned and done == line:
             n = min(n, line - unaligned)  # from the first aligned output on, over a few once more
-        for i in range(line, line + n):
-            sums[i] = sums_of_place[e] + position * step_of_place[e]
-            e += 1
-            left -= 1
-            if left == 0:
-                left = row_outputs
-                e = 0
-                row += 1
-                position = row // stride * row_step
-                sums_of_place += inner
-                step_of_place += inner
-                if row % stride == 0:
-                    sums_of_place -= stride * inner
-                    step_of_place -= stride * inner
-            elif e == inner:
-                e = 0
-                position += cell_step
+        list_sums(table, sums_of_place, step_of_place, row_outputs, sum_step, &cursor, n, sums + line)
         done += n
         if done < line:
             for i in range(line + n, 2 * line):
