@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 
 from convt._box_table import lanes_and_positions
 from convt.cost import Work, estimate
-from convt.geometry import Geometry
+from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 
@@ -47,10 +47,10 @@ class Boxes(NamedTuple):
         elif path.columns_first:
             block = min(channels, max(1, 96 // kernel))
         else:
-            # Many input channels want to be read less often (10 %), but outputs of one place a cell lie in as many rows as
-            # there are columns: 128 channels, 1x1, in bfloat16 took 1.3 times as long with 64 of them.
+            # Many input channels want to be read less often (10 %), but halves of one place a cell, which are not streamed,
+            # go to as many rows as there are columns: 128 channels, 1x1, in bfloat16 took 1.35 times as long with 64.
             most_columns = 64 if in_channels < 256 else 128
-            if cells.places == 1 or not path.tiles:
+            if not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
                 most_columns = 32
             block = min(channels, max(1, most_columns // cells.places))
         # Columns of sums and elements of input per place; the last are padded to whole vectors or tiles.
