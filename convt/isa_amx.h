@@ -71,9 +71,9 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Where the tiles of an operand lie: those of 32 channels of the first tap at `at`, of the others at the offsets of a list
-   (only the left operand can have one) or behind it; then the second of two tiles side by side, the next row of a tile,
-   the next piece of the elements, and the next 32 channels of the same tap or, without a list, what follows. In
+/* Where the tiles of an operand lie: those of 32 channels of the first tap at `at`, of the others at the offsets of a
+   list (only the left operand can have one) or behind it; then the second of two tiles side by side, the next row of a
+   tile, the next piece of the elements, and the next 32 channels of the same tap or, without a list, what follows. In
    floats. */
 typedef struct {
     const float *at;

@@ -102,8 +102,8 @@ static void report(const char *level, const char *kernel, int wrong)
         wrong = 0;                                                                                                     \
         for (int many = 0; many < 8; many++) { /* lines, aligned or not, past the caches or not */                     \
             const int aligned = many / 2 % 2, stream = many % 2, step = many < 4 ? 1 : 3;                              \
-            for (int length = step; length <= (many < 4 ? 40 : 110); length += step) {                                 \
-                const int count = many < 4 ? length % 13 + 1 : 1;                                                      \
+            for (int length = step; length <= (many < 4 ? 70 : 110); length += step) {                                 \
+                const int count = many >= 4 ? 1 : length <= 40 ? length % 13 + 1 : 7;                                  \
                 for (int places = 1; places <= 2; places++)                                                            \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, count, aligned, stream, x, out); \
@@ -182,12 +182,65 @@ typedef convt_kernels_f64 kernels_double;
 TEST(float)
 TEST(double)
 
+static uint16_t narrowed(int bfloat16, float value)
+{
+    return bfloat16 ? convt_narrow_bfloat16(value).bits : convt_narrow_float16(value).bits;
+}
+
+static void test_halves(const char *level, const char *kernels, int lanes, const convt_halves *k)
+{
+    static float x[2048], bias[64], wide[64];
+    static uint16_t out[2048];
+    const float *rows[32];
+    int wrong = 0;
+    for (int i = 0; i < 2048; i++)
+        x[i] = (float)(rand() % 4001 - 2000) / 256; /* to be rounded, never subnormal */
+    for (int i = 0; i < 64; i++)
+        bias[i] = (float)(rand() % 7 - 3);
+    for (int i = 0; i < 32; i++)
+        rows[i] = x + 31 * i;
+    for (int bfloat16 = 0; bfloat16 < 2; bfloat16++) {
+        for (int n = 1; n <= 40; n++) {
+            out[n] = 99;
+            k->narrow(bfloat16, x, n, out);
+            k->widen(bfloat16, out, n, wide);
+            for (int i = 0; i < n; i++) {
+                wrong += out[i] != narrowed(bfloat16, x[i]);
+                wrong += narrowed(bfloat16, wide[i]) != out[i];
+            }
+            wrong += out[n] != 99;
+        }
+        for (int places = 1; places <= 2; places++)
+            for (int n = 1; n <= 40; n++) {
+                out[places * n] = 99;
+                k->interleave_narrow(bfloat16, n, places, rows, out);
+                for (int i = 0; i < places * n; i++)
+                    wrong += out[i] != narrowed(bfloat16, rows[i % places][i / places]);
+                wrong += out[places * n] != 99;
+            }
+        for (int n = 1; n <= 2 * lanes; n++)
+            for (int columns = 1; columns <= lanes; columns++) {
+                for (int i = 0; i < 2048; i++)
+                    out[i] = 99;
+                k->transpose_narrow(bfloat16, n, columns, rows, 3, bias, out, 40);
+                for (int i = 0; i < columns; i++)
+                    for (int j = 0; j < 40; j++)
+                        wrong += out[i * 40 + j] != (j < n ? narrowed(bfloat16, rows[j][3 + i] + bias[3 + i]) : 99);
+                wrong += out[columns * 40] != 99;
+            }
+    }
+    report(level, kernels, wrong);
+}
+
 int main(void)
 {
     for (const convt_level *level = convt_levels; level->name; level++)
         if (level->runs_here()) {
             test_float(level->name, &level->f32);
             test_double(level->name, &level->f64);
+            test_halves(level->name, "halves", level->f32.lanes, &level->halves);
+            if (level->tiles.configure)
+                test_halves(level->name, "halves beside tiles", level->f32.lanes, &level->tiles.halves);
         }
     return failures != 0;
 }
