@@ -2,7 +2,7 @@
 """Weights in the layouts that the kernels of boxes read.
 
 A block of output channels is packed by one task: per class and tile ``[tap][channel][column]``, columns being the
-block's channels at each place of the class; for tile registers ``[32 channels][tap]`` in pieces.
+block's channels at each place of the class; for tile registers ``[32 channels][tap][piece][channel][column]``.
 """
 
 cimport numpy as cnp
@@ -122,7 +122,7 @@ cdef bint pack_whole_vectors(
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
                     tile_of[k * vectors + v] = tile
-                    next_of[k * vectors + v] = n_taps * table.pieces * MAX_LANES * tile if table.pieces else tile
+                    next_of[k * vectors + v] = n_taps * tap_step(table, tile) if table.pieces else tile
                     place_of[k * vectors + v] = (
                         table.weight_offset[block, i] + done * n_taps * table.depth + t * tap_step(table, tile)
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
@@ -215,7 +215,7 @@ cdef void pack_block(
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(
                         table, w, channel_step, offset, min(tile, n - done), tile,
-                        n_taps * table.pieces * MAX_LANES * tile, target + t * tap_step(table, tile),
+                        n_taps * tap_step(table, tile), target + t * tap_step(table, tile),
                     )
             target += n_taps * table.depth * tile
             for j in range(0 if table.columns_first or table.along_channels else tile):

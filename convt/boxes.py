@@ -48,7 +48,8 @@ class Boxes(NamedTuple):
             block = min(channels, max(1, 96 // kernel))
         else:
             # Many input channels want to be read less often (10 %), but halves of one place a cell, which are not
-            # streamed, go to as many rows as there are columns: 64 of them took bfloat16, 1x1, 1.35 times as long.
+            # streamed, go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as
+            # long, and 1.1 times with 128 of 256 channels.
             most_columns = 64 if in_channels < 256 else 128
             if not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
                 most_columns = 32
@@ -72,6 +73,8 @@ class Boxes(NamedTuple):
             slack = 8 * lanes * (stored - (read if path.tiles else 0))
             if path.tiles and not path.columns_first and any(low < high for low, high in cells.spans):
                 return None  # tiles of positions begin at every 16th
+        elif path.tiles:
+            slack = (most - 1) * (stored - read)  # products of whole tiles are written
         if path.tiles:
             tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
         elif path.along_channels:
@@ -82,18 +85,19 @@ class Boxes(NamedTuple):
             tile = Tile(whole, unit=whole, load=0)
         best = None
         for budget, images in itertools.product(input_budgets(path), image_counts):
+            if best and path.along_channels and path.columns_first:
+                break  # the larger size is for images that the smaller one cannot hold
             limits = (tile, stored * item, budget - slack * item, columns * item)
             layout = cls.laid_out(cells, path, limits, 1, images)
             if layout is None or (best and layout.box == best.layout.box):
-                continue
-            if best and path.along_channels and path.columns_first:
                 continue
             # Products are kept for the next box where one block of channels has them all. (An image is cut up only
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
             cycles = estimate(Work(geometry, dtype, isa, layout, path, block, lanes, tile, pieces))
-            if path.columns_first and (budget > INPUT_BYTES or not path.along_channels):
+            # Along channels the estimates were fitted to the smaller size as they are.
+            if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:
                 best = cls(path, block, pieces, layout, limits, cycles)

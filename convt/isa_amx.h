@@ -71,10 +71,10 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Where the tiles of an operand lie: those of 32 channels of the first tap at `at`, of the others at the offsets of a
-   list (only the left operand can have one) or behind it; then the second of two tiles side by side, the next row of a
-   tile, the next piece of the elements, and the next 32 channels of the same tap or, without a list, what follows. In
-   floats. */
+/* Where the tiles of an operand lie, those of a tap's first 32 channels: at `at` plus the tap's offset of a list (only
+   the left operand can have one), or at `at`. Then the second of two tiles side by side, the next row of a tile, the
+   next piece of the elements, and what follows: the next 32 channels or, without a list, the next tap's, after the
+   last one's the next 32. In floats. */
 typedef struct {
     const float *at;
     const ptrdiff_t *taps;

@@ -381,7 +381,8 @@ static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_
    pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
-   long line by line. So they do across lines of one vector more than a tile, which would be cut in halves (4 %). */
+   long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
+   and 2 vectors of 4 took 4 % longer. */
 static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, REAL *const *out, int stream)
 {

@@ -278,22 +278,25 @@ def lay_out(
         Images that make a run; 0 for runs along rows.
     """
     inputs = [axis.input for axis in cells.axes]
+
+    def try_box(box: list[int]) -> tuple[BoxSize, int, bool]:
+        """Its numbers, how many there are, and whether it fits."""
+        if images:
+            size = image_box_size(cells.counts, box, cells.spans, inputs)
+        else:
+            size = box_size(cells.counts, box, cells.spans, inputs, tile)
+        fits = (
+            size.input_elements * input_bytes <= input_limit
+            and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
+        )
+        return size, math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True)), fits
+
     pieces = [1] * len(cells.axes)
     if images:
         pieces[0] = -(-cells.counts[0] // images)
     while True:
         box = [-(-n // p) for n, p in zip(cells.counts, pieces, strict=True)]
-        if len(box) == 2 and box[1] > tile.unit:  # whole units in every run but the last
-            box[1] = min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])
-        if images:
-            size = image_box_size(cells.counts, box, cells.spans, inputs)
-        else:
-            size = box_size(cells.counts, box, cells.spans, inputs, tile)
-        boxes = math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True))
-        fits = (
-            size.input_elements * input_bytes <= input_limit
-            and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
-        )
+        size, boxes, fits = try_box(box)
         if fits and boxes >= least_boxes:
             break
         axis = next((a for a, b in enumerate(box) if b > 1 and (a or not images)), None)
@@ -302,7 +305,13 @@ def lay_out(
                 break
             return None
         # A quarter more pieces, or the next number of them that makes the box smaller.
-        pieces[axis] = max(pieces[axis] + 1, -(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
+        pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
+    if len(box) == 2 and not images:
+        # Whole units in every run but the last, if there are boxes enough then: 3 to 6 % of 1-D layers.
+        whole = [box[0], min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])]
+        size_of_whole, boxes_of_whole, fits = try_box(whole)
+        if fits and boxes_of_whole >= least_boxes:
+            box, size, boxes = whole, size_of_whole, boxes_of_whole
     table = np.array(
         [
             (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)

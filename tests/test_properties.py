@@ -199,6 +199,28 @@ def test_runs_fill_tiles(size):
     assert found.layout.runs == 1
 
 
+@pytest.mark.skipif("amx" not in LEVELS, reason="no tile registers")
+@pytest.mark.parametrize(("threads", "number", "whole"), [(1, 2, True), (7, 7, True), (12, 12, False)])
+def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, number, whole):
+    geometry = Geometry(1, 1, 512, 256, (Axis(400, 20, 10, 1, 5, 4000),))
+    cells = cut(geometry)
+    found = boxes.Boxes.of(geometry, cells, "float32", "amx", paths.CHANNEL_TILES, 3).for_threads(cells, threads)
+    assert found.layout.boxes == number
+    assert (found.layout.box[1] % 16 == 0) == whole
+
+
+@pytest.mark.skipif("avx512" not in LEVELS, reason="needs AVX-512")
+def test_columns_first_holds_an_image_of_more_than_a_megabyte():
+    geometry = Geometry(1, 1, 512, 512, (Axis(16, 3, 2, 1, 0, 33),) * 2)
+    found = boxes.Boxes.of(geometry, cut(geometry), "float64", "avx512", paths.CHANNEL_COLUMNS, 0)
+    assert found.layout.boxes == 1
+
+
+def test_products_of_a_small_image_are_bounded():
+    layer = convt.ConvTranspose(np.ones((64, 64, 27, 27), BFLOAT16), strides=[2, 2], n_threads=1)
+    assert layer.explain((1, 64, 4, 4))["workspace_bytes"] <= 4 * 2**20
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("outputs", "group"), [(9, 1), (2, 2)], ids=["several blocks of channels", "groups"])
 def test_boxes_of_several_blocks_or_groups(level, outputs, group):
