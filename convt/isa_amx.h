@@ -130,7 +130,7 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
     } while (0)
 
 /* The products of some pieces of every 32 channels and tap. Taps inside: neighbouring ones read nearly the same x, from
-   the first-level cache then (512 channels: 12 % of one piece, 7 % of three). */
+   the first-level cache then, which made these loops 12 % faster with one piece of 512 channels, 7 % with three. */
 #define EVERY_TAP(pieces_fetched, ...)                                                                                 \
     do {                                                                                                               \
         const float *at = left.at, *r = right.at;                                                                      \
