@@ -139,7 +139,7 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
                 if (left.taps && left.taps[t] == CONVT_NO_TAP)                                                         \
                     continue;                                                                                          \
                 const float *l = left.taps ? at + left.taps[t] : at;                                                   \
-                __VA_ARGS__                                                                                            \
+                __VA_ARGS__;                                                                                           \
                 for (ptrdiff_t line = 0; line < (pieces_fetched) * soon_step; line++)                                  \
                     __builtin_prefetch(soon + 16 * line, 0, 2);                                                        \
             }                                                                                                          \
@@ -159,10 +159,10 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     /* Tiles that stay loaded serve two products. */
     if (pieces == 3)
         EVERY_TAP(2, LOAD_LEFT(0); LOAD_RIGHT(2); MULTIPLY(); LOAD_RIGHT(1); MULTIPLY(); LOAD_LEFT(1); MULTIPLY();
-                  LOAD_RIGHT(0); MULTIPLY(); LOAD_LEFT(2); MULTIPLY(););
+                  LOAD_RIGHT(0); MULTIPLY(); LOAD_LEFT(2); MULTIPLY());
     if (pieces == 2)
-        EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(1); MULTIPLY(); LOAD_LEFT(1); MULTIPLY(); LOAD_RIGHT(0); MULTIPLY(););
-    EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(0); MULTIPLY(););
+        EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(1); MULTIPLY(); LOAD_LEFT(1); MULTIPLY(); LOAD_RIGHT(0); MULTIPLY());
+    EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(0); MULTIPLY());
     convt_amx_store_sums(rows, columns, out, out_step);
 }
 

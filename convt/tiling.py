@@ -307,7 +307,7 @@ def lay_out(
         # A quarter more pieces, or the next number of them that makes the box smaller.
         pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
     if len(box) == 2 and not images:
-        # Whole units in every run but the last, if there are boxes enough then: 3 to 6 % of 1-D layers.
+        # Whole units in every run but the last, if there are boxes enough then: up to 6 % of 1-D layers.
         whole = [box[0], min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])]
         size_of_whole, boxes_of_whole, fits = try_box(whole)
         if fits and boxes_of_whole >= least_boxes:
