@@ -5,7 +5,8 @@
      NARROW_FLOAT16(vector)   LANES elements, rounded to nearest even
    and may define, where sums are never subnormal,
      NARROW_BFLOAT16(vector)  and  PAIR_BFLOAT16(first, second)   what the processor rounds, as NAME(narrow_vector) and
-   NAME(narrow_pairs) do.
+   NAME(narrow_pairs) do, and
+     TRANSPOSE_BFLOAT16(rows, offset, added, block)   what `transpose_narrow` transposes whole blocks by.
    The dtype is a flag: a call converts so many elements that a well predicted branch costs nothing. */
 
 typedef uint16_t NAME(halves) __attribute__((vector_size(LANES * sizeof(uint16_t))));
@@ -103,6 +104,14 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
     const NAME(vector) added = *(const NAME(unaligned) *)(bias + offset);
     NAME(vector) block[LANES];
     if (n == 2 * LANES && columns == LANES) {
+#ifdef TRANSPOSE_BFLOAT16
+        if (bfloat16) {
+            TRANSPOSE_BFLOAT16(rows, offset, added, block);
+            UNROLLED (i, LANES)
+                memcpy(out + i * out_step, &block[i], sizeof block[i]);
+            return;
+        }
+#endif
         UNROLLED (i, LANES)
             block[i] =
                 (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,
@@ -123,3 +132,4 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
 
 #undef NARROW_BFLOAT16
 #undef PAIR_BFLOAT16
+#undef TRANSPOSE_BFLOAT16
