@@ -329,9 +329,13 @@ INLINE void convt_amx_write(const int precision, const int places, convt_amx_vec
     for (int i = 0; i < outputs; i++) {
         __m512i out[16];
         int n;
-        if (places == 1 && precision != 24) {
-            const convt_amx_halves first = convt_amx_narrow_vector(precision == 8, sums[i][0] + bias[i]);
-            const convt_amx_halves second = convt_amx_narrow_vector(precision == 8, sums[i][1] + bias[i]);
+        if (places == 1 && precision == 8) {
+            const convt_amx_vector first = sums[i][0] + bias[i], second = sums[i][1] + bias[i];
+            out[0] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+            n = 1;
+        } else if (places == 1 && precision == 11) {
+            const convt_amx_halves first = convt_amx_narrow_vector(0, sums[i][0] + bias[i]);
+            const convt_amx_halves second = convt_amx_narrow_vector(0, sums[i][1] + bias[i]);
             out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
             n = 1;
         } else {
