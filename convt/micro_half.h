@@ -6,7 +6,7 @@
    and may define, where sums are never subnormal,
      NARROW_BFLOAT16(vector)  and  PAIR_BFLOAT16(first, second)   what the processor rounds, as NAME(narrow_vector) and
    NAME(narrow_pairs) do, and
-     TRANSPOSE_BFLOAT16(rows, offset, added, block)   what `transpose_narrow` transposes whole blocks by.
+     TRANSPOSE_BFLOAT16(rows, offset, added, block)   what NAME(transpose_pairs) does.
    The dtype is a flag: a call converts so many elements that a well predicted branch costs nothing. */
 
 typedef uint16_t NAME(halves) __attribute__((vector_size(LANES * sizeof(uint16_t))));
@@ -96,27 +96,34 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
     }
 }
 
+/* 2 * LANES rows of LANES floats, `added` to each, transposed as halves: two rows become words, and these are
+   transposed, half as many. */
+static inline __attribute__((always_inline)) void NAME(transpose_pairs)(int bfloat16, const float *const *rows,
+                                                                        ptrdiff_t offset, NAME(vector) added,
+                                                                        NAME(vector) * block)
+{
+    UNROLLED (i, LANES)
+        block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,
+                                                    *(const NAME(unaligned) *)(rows[2 * i + 1] + offset) + added);
+    NAME(transpose_registers)(block);
+}
+
+#ifndef TRANSPOSE_BFLOAT16
+#define TRANSPOSE_BFLOAT16(rows, offset, added, block) NAME(transpose_pairs)(1, rows, offset, added, block)
+#endif
+
 /* Up to 2 * LANES rows of `columns` (up to LANES) elements, plus bias[offset] and so on, transposed into rows of
-   halves: two rows become words, and these are transposed, half as many. */
+   halves. */
 static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows,
                                    ptrdiff_t offset, const float *bias, uint16_t *out, ptrdiff_t out_step)
 {
     const NAME(vector) added = *(const NAME(unaligned) *)(bias + offset);
     NAME(vector) block[LANES];
     if (n == 2 * LANES && columns == LANES) {
-#ifdef TRANSPOSE_BFLOAT16
-        if (bfloat16) {
+        if (bfloat16)
             TRANSPOSE_BFLOAT16(rows, offset, added, block);
-            UNROLLED (i, LANES)
-                memcpy(out + i * out_step, &block[i], sizeof block[i]);
-            return;
-        }
-#endif
-        UNROLLED (i, LANES)
-            block[i] =
-                (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,
-                                                 *(const NAME(unaligned) *)(rows[2 * i + 1] + offset) + added);
-        NAME(transpose_registers)(block);
+        else
+            NAME(transpose_pairs)(0, rows, offset, added, block);
         UNROLLED (i, LANES)
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
         return;
