@@ -165,9 +165,9 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
 /* The products of some pieces of every 32 channels and tap. Taps inside: neighbouring ones read nearly the same x, from
    the first-level cache then, which made these loops 12 % faster with one piece of 512 channels, 7 % with three.
 
-   Any tile is stored, every 600 cycles or so: a store more than about 2200 cycles after the last one takes 850 cycles longer, also
-   from the first-level cache and behind a fence. Three pieces of 64 channels went from 75 to 91 % of the unit's peak,
-   of 128 from 85 to 93 %, one piece of 256 from 59 to 73 %. */
+   Any tile is stored, every 600 cycles or so: a store more than about 2200 cycles after the last one takes 850 cycles
+   longer, also from the first-level cache and behind a fence. Three pieces of 64 channels went from 75 to 91 % of the
+   unit's peak, of 128 from 85 to 93 %, one piece of 256 from 59 to 73 %. */
 #define EVERY_TAP(pieces_fetched, ...)                                                                                 \
     do {                                                                                                               \
         const float *at = left.at, *r = right.at;                                                                      \
