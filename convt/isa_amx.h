@@ -41,7 +41,7 @@ static inline __m512i convt_amx_pair_bfloat16(__m512 first, __m512 second)
     return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 /* 32 lines of 16 words into 16 of 32. Lines 0 and 8, 1 and 9 ... 7 and 15, 16 and 24 ... 23 and 31 share a register:
-   64 shuffles then, where pairs of words take 96 or 80: bfloat16 layers of 64 channels 3 to 10 % faster. */
+   64 shuffles then, where pairs of words take 96 or 80. bfloat16 layers to 64 or 128 channels took 3 to 10 % longer. */
 static inline __attribute__((always_inline)) void convt_amx_transpose_words(__m512i *block)
 {
     __m512i next[16];
@@ -167,7 +167,7 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
 
    Any tile is stored, every 600 cycles or so: a store more than about 2200 cycles after the last one takes 850 cycles
    longer, also from the first-level cache and behind a fence. Three pieces of 64 channels went from 75 to 91 % of the
-   unit's peak, of 128 from 85 to 93 %, one piece of 256 from 59 to 73 %. */
+   unit's peak, of 128 from 84 to 91 %, one piece of 256 from 57 to 72 %. */
 #define EVERY_TAP(pieces_fetched, ...)                                                                                 \
     do {                                                                                                               \
         const float *at = left.at, *r = right.at;                                                                      \
