@@ -9,11 +9,14 @@
 #include "half.h"
 #include "levels.h"
 
-/* The next loop, of at most 16 rounds, is unrolled and what it indexes with constants becomes registers. */
+/* The next loop, of at most 16 rounds, is unrolled and what it indexes with constants becomes registers; or two rounds
+   of it, however many there are, become one. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 #endif
 #define UNROLLED(i, n) UNROLL for (int i = 0; i < (n); i++)
 
