@@ -10,8 +10,8 @@
      INTERLEAVE_LOW, INTERLEAVE_HIGH   shuffle indices: a0 b0 a1 b1 ... of the lower and upper halves of a and b
 
    A tile keeps its sums in registers through the whole reduction: one chain of fused multiply-adds per output, taps
-   outside, channels inside, two of these a round: with one most layers took 2 to 8 % longer, with four up to 5 %. gcc 12
-   and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
+   outside, channels inside, two of these a round: with one most layers took 2 to 8 % longer, with four up to 5 %. gcc
+   12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
