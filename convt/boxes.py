@@ -12,7 +12,12 @@ from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
-POSITION_TILES_BYTES = 1 << 19  # what several blocks of channels read again
+# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level cache with
+# box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want to be read less
+# often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
+SMALL_INPUT_BYTES = 1 << 19
+SMALL_WEIGHTS_BYTES = 1 << 20
+SHORT_ROW = 8  # vectors
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
 # Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
 # ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole
@@ -84,7 +89,11 @@ class Boxes(NamedTuple):
             whole = most // 4 * lanes
             tile = Tile(whole, unit=whole, load=0)
         best = None
-        for budget, images in itertools.product(input_budgets(path), image_counts):
+        weights_bytes = channels * in_channels * kernel * item
+        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (
+            path.along_channels or cells.counts[-1] >= SHORT_ROW * lanes
+        )
+        for budget, images in itertools.product(input_budgets(path, small), image_counts):
             if best and path.along_channels and path.columns_first:
                 break  # the larger size is for images that the smaller one cannot hold
             limits = (tile, stored * item, budget - slack * item, columns * item)
@@ -127,13 +136,15 @@ class Boxes(NamedTuple):
         return self._replace(layout=layout)
 
 
-def input_budgets(path: Path) -> tuple[int, ...]:
-    """Bytes that the packed input of a box may take, to choose from."""
+def input_budgets(path: Path, small: bool) -> tuple[int, ...]:
+    """Bytes that the packed input of a box may take, to choose from; `small`: vectors gain from a small box."""
     if path.image_runs:
         return (IMAGES_BYTES,)
     if path.columns_first:
         return COLUMNS_BYTES
-    return (POSITION_TILES_BYTES if path.tiles and not path.along_channels else INPUT_BYTES,)
+    if path.tiles:
+        small = not path.along_channels
+    return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)
 
 
 def padded(n: int, unit: int) -> int:
