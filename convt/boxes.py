@@ -12,9 +12,9 @@ from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
-# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level cache with
-# box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want to be read less
-# often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
+# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level cache
+# with box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want to be read
+# less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
 SHORT_ROW = 8  # vectors
@@ -88,11 +88,9 @@ class Boxes(NamedTuple):
             # Positions of a tile of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
             whole = most // 4 * lanes
             tile = Tile(whole, unit=whole, load=0)
+        few_weights = channels * in_channels * kernel * item <= SMALL_WEIGHTS_BYTES
+        small = few_weights and (path.along_channels or cells.counts[-1] >= SHORT_ROW * lanes)
         best = None
-        weights_bytes = channels * in_channels * kernel * item
-        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (
-            path.along_channels or cells.counts[-1] >= SHORT_ROW * lanes
-        )
         for budget, images in itertools.product(input_budgets(path, small), image_counts):
             if best and path.along_channels and path.columns_first:
                 break  # the larger size is for images that the smaller one cannot hold
