@@ -12,9 +12,9 @@ from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
-# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level cache
-# with box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want to be
-# read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
+# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level
+# cache with box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want
+# to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
 SHORT_ROW = 8  # vectors
