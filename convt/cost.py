@@ -13,7 +13,7 @@ from functools import cached_property
 from convt._box_compute import STREAM_LIMITS
 from convt._box_table import tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import POSITION_TILES, POSITIONS, Path
+from convt.paths import CHANNELS, POSITION_TILES, POSITIONS, Path
 from convt.tiling import BoxLayout, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -106,7 +106,7 @@ def estimate(work: Work) -> float:
     elif not path.along_channels:
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
     weights = geometry.out_channels * work.in_channels * work.kernel * (2 * pieces or max(item, 4))
-    if path.tiles and weights > NEAR_WEIGHTS:
+    if weights > NEAR_WEIGHTS and (path.tiles or path == CHANNELS):
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
         streamed = weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED)
@@ -120,6 +120,8 @@ def channels_stored(work: Work) -> float:
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
+    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < STREAM_LIMITS[0]:
+        written *= 0.4  # to the caches
     pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
     cycles = outputs / channels * (pointers + transposed) + written * outputs
     # Two sums become one word, which is transposed; those of neighbours in tiles of images lie far apart.
