@@ -17,7 +17,7 @@ INPUT_BYTES = 1 << 20
 # to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
-SHORT_ROW = 8  # vectors
+SHORT_ROW = 8  # vectors: SHORT_LINE of _box_compute
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
 # Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
 # ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole
@@ -88,10 +88,9 @@ class Boxes(NamedTuple):
             # Positions of a tile of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
             whole = most // 4 * lanes
             tile = Tile(whole, unit=whole, load=0)
-        few_weights = channels * in_channels * kernel * item <= SMALL_WEIGHTS_BYTES
-        small = few_weights and (path.along_channels or cells.counts[-1] >= SHORT_ROW * lanes)
+        budgets = input_budgets(path, channels * in_channels * kernel * item, cells.counts[-1] // lanes)
         best = None
-        for budget, images in itertools.product(input_budgets(path, small), image_counts):
+        for budget, images in itertools.product(budgets, image_counts):
             if best and path.along_channels and path.columns_first:
                 break  # the larger size is for images that the smaller one cannot hold
             limits = (tile, stored * item, budget - slack * item, columns * item)
@@ -134,14 +133,17 @@ class Boxes(NamedTuple):
         return self._replace(layout=layout)
 
 
-def input_budgets(path: Path, small: bool) -> tuple[int, ...]:
-    """Bytes that the packed input of a box may take, to choose from; `small`: vectors gain from a small box."""
+def input_budgets(path: Path, weights_bytes: int, row_vectors: int) -> tuple[int, ...]:
+    """Bytes that the packed input of a box may take, to choose from, beside such weights and for rows of so many
+    whole vectors of cells."""
     if path.image_runs:
         return (IMAGES_BYTES,)
     if path.columns_first:
         return COLUMNS_BYTES
     if path.tiles:
         small = not path.along_channels
+    else:
+        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_ROW)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)
 
 

@@ -117,10 +117,11 @@ def estimate(work: Work) -> float:
 def channels_stored(work: Work) -> float:
     """Cycles to write the outputs through transpositions."""
     path, halves = work.path, ITEMSIZE[work.dtype] == 2
+    stream_bytes, _ = STREAM_LIMITS
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
-    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < STREAM_LIMITS[0]:
+    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < stream_bytes:
         written *= 0.4  # to the caches
     pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
     cycles = outputs / channels * (pointers + transposed) + written * outputs

@@ -62,7 +62,8 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 /* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
-   after these. One line a channel: where they are two, the second comes along, and fetching it too cost 1 to 3 %. */
+   after these. One line a channel, also where these are two: to ask for both cost 1 to 3 %, even of weights that come
+   from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
                            REAL *out, ptrdiff_t out_step)
