@@ -51,6 +51,7 @@ cdef enum:
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 STREAM_LIMITS = STREAM_BYTES, LONG_ROW  # of a result and of its row, for the estimate
+SHORT_LINE_VECTORS = SHORT_LINE  # for the sizes of boxes
 
 
 # ---------------------------------------------------------------------------------------------- products

@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import NamedTuple, Optional
 
+from convt._box_compute import SHORT_LINE_VECTORS
 from convt._box_table import lanes_and_positions
 from convt.cost import Work, estimate
 from convt.geometry import ITEMSIZE, Geometry
@@ -13,11 +14,10 @@ from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
 # For what several blocks of channels read again, and for vectors beside weights that stay in the second-level
-# cache with box and sums: 3 to 6 % of layers of 64 and 128 channels, 12 % of float64 sam_up1. Larger weights want
+# cache with box and sums: 2 to 7 % of layers of 64 and 128 channels, 13 % of float64 sam_up1. Larger weights want
 # to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
-SHORT_ROW = 8  # vectors: SHORT_LINE of _box_compute
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
 # Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
 # ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole
@@ -143,7 +143,7 @@ def input_budgets(path: Path, weights_bytes: int, row_vectors: int) -> tuple[int
     if path.tiles:
         small = not path.along_channels
     else:
-        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_ROW)
+        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE_VECTORS)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)
 
 

@@ -106,6 +106,7 @@ def estimate(work: Work) -> float:
     elif not path.along_channels:
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
     weights = geometry.out_channels * work.in_channels * work.kernel * (2 * pieces or max(item, 4))
+    # What the only box takes to read them is in the factors of vectors.
     if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and layout.boxes > 1)):
         cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:

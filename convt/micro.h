@@ -10,8 +10,8 @@
      INTERLEAVE_LOW, INTERLEAVE_HIGH   shuffle indices: a0 b0 a1 b1 ... of the lower and upper halves of a and b
 
    A tile keeps its sums in registers through the whole reduction: one chain of fused multiply-adds per output, taps
-   outside, channels inside, two of these a round: with one most layers took 2 to 8 % longer, with four up to 5 %. gcc
-   12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
+   outside, channels inside, two of these a round: with one layers took 1 to 10 % longer, four are no better. gcc 12
+   and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
@@ -62,8 +62,8 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 /* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
-   after these. One line a channel, also where these are two: to ask for both cost 1 to 3 %, even of weights that come
-   from memory. */
+   after these. One line a channel, also where these are two: to ask for both is no faster (-2 to +3 %), even of weights
+   that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
                            REAL *out, ptrdiff_t out_step)
