@@ -23,7 +23,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove, memset
 
-from convt._box_input cimport pack_input
+from convt._box_input cimport Inside, pack_input, part_inside, read_in_place
 from convt._box_operands cimport (
     Box, Operands, count_runs, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs, rows_follow,
 )
@@ -45,6 +45,7 @@ cdef enum:
     LONG_ROW = 1 << 12
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
+    AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
     MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
@@ -207,6 +208,8 @@ cdef void multiply_along_positions(
     ClassList classes,
     Py_ssize_t block,
     const real_t *input,
+    Py_ssize_t x_step,
+    Py_ssize_t ahead,
     Py_ssize_t length,
     const real_t *weights,
     const real_t *bias,
@@ -216,14 +219,18 @@ cdef void multiply_along_positions(
     """`length` sums of every class, place and channel of a block: class after class, [column][position].
 
     A chunk of positions of every input channel is read from memory once and then, from the caches, for every tile.
+    `ahead` is 0 for packed input, or how far before its use x is fetched.
     """
-    cdef Py_ssize_t i, n, n_taps, done, tile, chunk, column, step = CHUNK * table.lanes
+    cdef Py_ssize_t i, n, n_taps, done, tile, chunk = 0, size, column, step = CHUNK * table.lanes
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
     if table.pieces:
         step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
-    for chunk from 0 <= chunk < length by step:
+    while chunk < length:
+        size = min(step, length - chunk)
+        if ahead and length - chunk < 2 * step:
+            size = length - chunk  # the tiles of a short chunk would read beyond x
         column = 0
         for i in range(classes.n):
             n_taps = classes.taps(i)
@@ -236,23 +243,68 @@ cdef void multiply_along_positions(
                 added = bias + table.bias_offset[block, i] + done
                 if real_t is float and table.pieces:
                     table.level.tiles.positions(
-                        table.pieces, tile // table.lanes, min(step, length - chunk), n_taps, table.depth,
-                        input + chunk // MAX_LANES * table.x_step, table.x_step, w, added,
-                        out + column * out_step + chunk, out_step,
+                        table.pieces, tile // table.lanes, size, n_taps, table.depth,
+                        input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
+                        out_step,
                     )
                 elif real_t is float:
                     table.level.f32.positions(
-                        tile, min(step, length - chunk), n_taps, offsets, table.in_channels,
-                        input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
+                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead, w, added,
+                        out + column * out_step + chunk, out_step,
                     )
                 else:
                     table.level.f64.positions(
-                        tile, min(step, length - chunk), n_taps, offsets, table.in_channels,
-                        input + chunk, table.x_step, w, added, out + column * out_step + chunk, out_step,
+                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead, w, added,
+                        out + column * out_step + chunk, out_step,
                     )
                 w += n_taps * table.depth * tile
                 done += tile
                 column += tile
+        chunk += size
+
+
+cdef void multiply_places(
+    BoxTable table,
+    const Operands *operands,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *input,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *products,
+) noexcept nogil:
+    """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
+    cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
+    cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
+    cdef Py_ssize_t column, image, end, x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+    cdef const char *x
+    cdef Inside part
+    for column in range(columns if shared else 0):
+        memmove(
+            products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
+            shared * sizeof(real_t),
+        )
+    products += shared
+    if not read_in_place(table, operands, box):
+        multiply_along_positions(
+            table, table.products, block, input, table.x_step, 0, length, weights, bias, products, table.line
+        )
+        return
+    part = part_inside(table, box, 1)
+    x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    x += box.begin[0] * operands.x_strides[0] + (part.first + part.begin) * operands.x_strides[2]
+    for image in range(box.size[0]):
+        multiply_along_positions(
+            table, table.products, block, <const real_t *> x, x_step, AHEAD * x_step, part.end - part.begin, weights,
+            bias, products + part.begin, table.line,
+        )
+        end = min(length, table.steps[0]) if image < box.size[0] - 1 else length
+        for column in range(columns):
+            memset(products + column * table.line, 0, part.begin * sizeof(real_t))
+            memset(products + column * table.line + part.end, 0, (end - part.end) * sizeof(real_t))
+        products += table.steps[0]
+        length -= table.steps[0]
+        x += operands.x_strides[0]
 
 
 cdef void add_columns_along_positions(
@@ -291,6 +343,7 @@ cdef void add_columns_along_positions(
 
 cdef void multiply(
     BoxTable table,
+    const Operands *operands,
     const Box *box,
     Py_ssize_t block,
     const real_t *input,
@@ -302,7 +355,7 @@ cdef void multiply(
     Py_ssize_t *inside,
 ) noexcept nogil:
     """Every sum of one block of channels of a box; along channels without its bias."""
-    cdef Py_ssize_t run, runs, length, shared, unused, column
+    cdef Py_ssize_t run, runs, length
     if table.along_channels and table.columns_first:
         multiply_along_channels(
             table, table.products, box, block, 1, box.size[0] * table.steps[0], input, weights, products, inside,
@@ -312,17 +365,7 @@ cdef void multiply(
         runs = count_runs(table, box, &length)
         multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, inside)
     elif table.columns_first:
-        shared = box.shared * table.steps[1]
-        unused = (table.axes[1, BOX] - box.size[1]) * table.steps[1]
-        for column in range(table.columns(table.products, block, 0) if shared else 0):
-            memmove(
-                products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
-                shared * sizeof(real_t),
-            )
-        multiply_along_positions(
-            table, table.products, block, input, table.input_elements - shared - unused, weights, bias,
-            products + shared, table.line,
-        )
+        multiply_places(table, operands, box, block, input, weights, bias, products)
         add_columns_along_positions(
             table, box, block, products,
             bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums, terms,
@@ -331,7 +374,7 @@ cdef void multiply(
         runs = count_runs(table, box, &length)
         for run in range(runs):
             multiply_along_positions(
-                table, table.classes, block, input + run_begin(table, box, run), length, weights, bias,
+                table, table.classes, block, input + run_begin(table, box, run), table.x_step, 0, length, weights, bias,
                 sums + run * length, table.positions(),
             )
 
@@ -516,7 +559,7 @@ cdef void multiply_tiles_and_store(
 # ---------------------------------------------------------------------------------------------- tasks
 
 cdef bint run_box(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, Py_ssize_t first_block,
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block,
     Py_ssize_t end_block, const real_t *weights, const real_t *bias, char *scratch,
 ) noexcept nogil:
     """Some blocks of channels of a box. Returns whether its input cannot be multiplied in pieces."""
@@ -528,22 +571,24 @@ cdef bint run_box(
     cdef const real_t **sums_of_place = <const real_t **> (square + MAX_LANES * MAX_LANES)
     cdef Py_ssize_t *step_of_place = <Py_ssize_t *> (sums_of_place + max(table.places, table.kernel))
     cdef tile_rows_t rows
-    if pack_input(table, operands, box, group, input, square):
+    if not read_in_place(table, operands, box) and pack_input(table, operands, box, input, square):
         return True
     if table.pieces:
         table.level.tiles.configure()
         if operands.one_pass:
             list_rows(table, operands, box, <char **> sums, &rows)
-    weights += group * table.group_weights
-    bias += group * table.group_biases
+    weights += box.group * table.group_weights
+    bias += box.group * table.group_biases
     for block in range(first_block, end_block):
-        channel = group * table.out_channels + block * table.block
+        channel = box.group * table.out_channels + block * table.block
         if real_t is float and operands.one_pass and table.pieces:
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:
             multiply_and_store(table, operands, box, channel, block, input, weights, bias, sums)
         else:
-            multiply(table, box, block, input, weights, bias, products, sums, sums_of_place, step_of_place)
+            multiply(
+                table, operands, box, block, input, weights, bias, products, sums, sums_of_place, step_of_place,
+            )
             store(table, operands, box, channel, block, sums, bias, square, sums_of_place, step_of_place)
     if table.pieces:
         table.level.tiles.release()
@@ -567,7 +612,6 @@ cdef bint run_task(
     """
     cdef Py_ssize_t part = task % splits
     cdef Py_ssize_t rest = task // splits % table.chains
-    cdef Py_ssize_t group = task // splits // table.chains
     cdef Py_ssize_t a, size, pieces
     cdef int64_t end
     cdef Box box
@@ -577,13 +621,14 @@ cdef bint run_task(
         box.begin[a] = rest % pieces * size
         box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
         rest //= pieces
+    box.group = task // splits // table.chains
     box.shared = 0
     end = min(table.axes[1, CELLS], box.begin[1] + table.chain * table.axes[1, BOX])
     while box.begin[1] < end:
         box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
         if run_box(
-            table, operands, &box, group, part * table.blocks // splits, (part + 1) * table.blocks // splits, weights,
-            bias, scratch,
+            table, operands, &box, part * table.blocks // splits, (part + 1) * table.blocks // splits, weights, bias,
+            scratch,
         ):
             return True
         box.begin[1] += table.axes[1, BOX]
@@ -666,6 +711,10 @@ def run(
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
+    operands.in_place = (
+        table.columns_first and not table.along_channels and not table.pieces and table.n_axes == 2
+        and operands.plain and x.strides[2] == x.itemsize
+    )
     operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     if table.double:
         return not run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)

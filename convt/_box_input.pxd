@@ -1,7 +1,38 @@
+from libc.stdint cimport int64_t
+
 from convt._box_operands cimport Box, Operands
-from convt._box_table cimport BoxTable, real_t
+from convt._box_table cimport INPUT, ORIGIN, PITCH, REACH, SLACK, BoxTable, real_t
+
+
+# The part of a packed box's axis that holds input: [begin, end) of its places, `pitch` of them; `first` is the input
+# index of place 0.
+cdef struct Inside:
+    int64_t first
+    Py_ssize_t pitch
+    Py_ssize_t begin
+    Py_ssize_t end
+
+
+cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
+    cdef Inside part
+    cdef int64_t shared = box.shared if a == 1 else 0
+    part.pitch = table.axes[a, PITCH] - shared
+    part.first = box.begin[a] + table.axes[a, ORIGIN] + shared
+    part.begin = min(max(0, -part.first), part.pitch)
+    part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
+    part.end = max(part.begin, min(part.end, part.pitch))
+    return part
+
+
+cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    """Whether the box's rows are multiplied where x lies: kernels read no places beyond them if they are this long."""
+    cdef Inside part
+    if not operands.in_place:
+        return False
+    part = part_inside(table, box, 1)
+    return part.end - part.begin >= SLACK * table.lanes
 
 
 cdef bint pack_input(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
+    BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil

@@ -6,32 +6,12 @@ from libc.string cimport memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport (
-    INPUT, MAX_LANES, ORIGIN, PITCH, REACH, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
+    MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
 )
 from convt._elements cimport read
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
-
-
-# The part of a packed box's axis that holds input: [begin, end) of its places, `pitch` of them; `first` is the input
-# index of place 0.
-cdef struct Inside:
-    int64_t first
-    Py_ssize_t pitch
-    Py_ssize_t begin
-    Py_ssize_t end
-
-
-cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
-    cdef Inside part
-    cdef int64_t shared = box.shared if a == 1 else 0
-    part.pitch = table.axes[a, PITCH] - shared
-    part.first = box.begin[a] + table.axes[a, ORIGIN] + shared
-    part.begin = min(max(0, -part.first), part.pitch)
-    part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
-    part.end = max(part.begin, min(part.end, part.pitch))
-    return part
 
 
 cdef void pack_along_channels(
@@ -193,7 +173,7 @@ cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *targ
 
 
 cdef bint pack_input(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t group, real_t *target, real_t *square
+    BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
     """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory; but not
     the places that the box before had too.
@@ -217,7 +197,7 @@ cdef bint pack_input(
         rest = block
         place_of_block = 0
         rows = part_inside(table, box, last - 1)
-        x = operands.x + group * table.in_channels * operands.x_strides[1]
+        x = operands.x + box.group * table.in_channels * operands.x_strides[1]
         for a in range(last - 2, -1, -1):
             part = part_inside(table, box, a)
             place = rest % part.pitch

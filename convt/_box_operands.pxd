@@ -11,6 +11,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
+    bint in_place  # rows of x can be multiplied where they lie
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
@@ -19,8 +20,9 @@ cdef struct Operands:
     const cnp.npy_intp *y_strides
 
 
-# Where a box begins and how many cells it has, per axis.
+# Where a box of a group begins and how many cells it has, per axis.
 cdef struct Box:
+    int64_t group
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
     int64_t shared  # places on axis 1 whose products the box before has made

@@ -34,7 +34,7 @@ cdef extern from "levels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
             const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
@@ -50,6 +50,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
+        void (*transpose_to)(const float **, int, float **) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
@@ -62,7 +63,7 @@ cdef extern from "levels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
             const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
@@ -78,6 +79,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
+        void (*transpose_to)(const double **, int, double **) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
     ctypedef struct halves_t "convt_halves":
         void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil

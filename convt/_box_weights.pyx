@@ -87,22 +87,23 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks
-    cdef Py_ssize_t *place_of  # in the packed weights, of each kernel position and vector
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks, turned_step
+    cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
-    cdef real_t *turned  # of each kernel position and vector, the channels that tiles hold
+    cdef real_t *turned  # of each vector and kernel position, the channels that tiles hold
     cdef const real_t *channels = NULL
     cdef const real_t *end = <const real_t *> given.end
     cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
-    cdef real_t square[MAX_LANES * MAX_LANES]
+    cdef real_t *targets[MAX_LANES]
     cdef real_t copies[MAX_LANES * MAX_LANES]
     if not table.along_channels or width % lanes or table.pieces and table.kernel > MOST_TURNED:
         return False
     chunk = TILE_CHANNELS if table.pieces else table.in_channels
     chunks = (table.in_channels + chunk - 1) // chunk
-    i = chunk * lanes * sizeof(real_t) if table.pieces else 0
+    turned_step = (chunk + 1) * lanes  # kernel positions 2 KB apart would share few sets of the first-level cache
+    i = turned_step * sizeof(real_t) if table.pieces else 0
     place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t) + i)
     if place_of == NULL:
         return False
@@ -121,9 +122,9 @@ cdef bint pack_whole_vectors(
                 tile = table.tile_width(n - done)
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
-                    tile_of[k * vectors + v] = tile
-                    next_of[k * vectors + v] = n_taps * tap_step(table, tile) if table.pieces else tile
-                    place_of[k * vectors + v] = (
+                    tile_of[v * table.kernel + k] = tile
+                    next_of[v * table.kernel + k] = n_taps * tap_step(table, tile) if table.pieces else tile
+                    place_of[v * table.kernel + k] = (
                         table.weight_offset[block, i] + done * n_taps * table.depth + t * tap_step(table, tile)
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
@@ -144,23 +145,26 @@ cdef bint pack_whole_vectors(
                         rows[i] = copies + i * lanes
                 if table.pieces and count == lanes:
                     transpose(
-                        table, rows, 0, turned + ((k * vectors + v) * chunk + channel) * lanes, vectors * chunk * lanes
+                        table, rows, 0, turned + (v * table.kernel + k) * turned_step + channel * lanes, turned_step
                     )
                     continue
-                transpose(table, rows, 0, square, lanes)
                 for i in range(count):
-                    t = (k + i) * vectors + v
+                    t = v * table.kernel + k + i
                     if table.pieces:
-                        copy_vector(turned + (t * chunk + channel) * lanes, square + i * lanes, lanes)
-                    elif place_of[t] >= 0:
-                        copy_vector(weights + place_of[t] + c * next_of[t], square + i * lanes, lanes)
+                        targets[i] = turned + t * turned_step + channel * lanes
+                    else:
+                        targets[i] = weights + place_of[t] + c * next_of[t] if place_of[t] >= 0 else NULL
+                if real_t is float:
+                    table.level.f32.transpose_to(rows, count, targets)
+                else:
+                    table.level.f64.transpose_to(rows, count, targets)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
-            memset(turned + (t * chunk + channel) * lanes, 0, lanes * sizeof(real_t))
+            memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
         if real_t is float and table.pieces and channel == chunk - 1:
             for t in range(table.kernel * vectors):
                 if place_of[t] >= 0:
                     table.level.tiles.split_right(
-                        table.pieces, turned + t * chunk * lanes, lanes,
+                        table.pieces, turned + t * turned_step, lanes,
                         weights + place_of[t] + c // chunk * next_of[t], lanes * tile_of[t],
                     )
     free(place_of)

@@ -198,10 +198,10 @@ def position_cycles(work: Work) -> float:
         positions = math.prod(rows) * -(-width // lanes) * lanes
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
-    far = 1.1 if work.one_pass or work.in_channels <= 128 else 1.25
+    far = 1.0 if work.one_pass or work.in_channels <= 128 else 1.14
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        products += taps * n * FEW_ROWS.get(n, 1) * (far if taps == 1 else 1.3 if n >= 8 else 1.5)
+        products += far * taps * n * FEW_ROWS.get(n, 1) * (1.1 if taps == 1 else 1.3 if n >= 8 else 1.5)
     return work.in_channels * products * positions / lanes / 2
 
 

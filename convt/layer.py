@@ -34,6 +34,8 @@ class Layer:
     precision : str
     """
 
+    _once = True  # or whether its weights are worth packing whatever that takes
+
     def __init__(
         self,
         rules: OnnxRules | OpenvinoRules,
@@ -99,8 +101,9 @@ class Layer:
 
         limit = threads.resolve(self._n_threads)
         geometry = self._rules.geometry(x_shape)
+        without_kinds = self._without.union(without)
         return make_plan(
-            geometry, self._w.dtype.name, self._isa, limit, self._precision, self._without.union(without)
+            geometry, self._w.dtype.name, self._isa, limit, self._precision, without_kinds, self._once
         )
 
     def _prepare(self, x_shape: tuple[int, ...], *without: str) -> tuple["Plan", "Packed | None"]:
@@ -205,6 +208,8 @@ class ConvTranspose(Layer):
     >>> layer(np.array([[[1, 2, 3]]], np.float32))
     array([[[1., 1., 3., 2., 5., 3., 3.]]], dtype=float32)
     """
+
+    _once = False
 
     def __init__(
         self,

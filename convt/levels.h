@@ -42,8 +42,8 @@ typedef struct {
         void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
                        ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
-                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,        \
-                          REAL *out, ptrdiff_t out_step);                                                              \
+                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,         \
+                          const REAL *bias, REAL *out, ptrdiff_t out_step);                                            \
         void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
                               const convt_lines *lines, const REAL *x, REAL *const *out, int stream);                  \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
@@ -55,6 +55,7 @@ typedef struct {
         void (*drain)(void);                                                                                           \
         void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
                       ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
+        void (*transpose_to)(const REAL *const *rows, int n, REAL *const *out);                                        \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
     }
 

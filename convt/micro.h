@@ -142,10 +142,11 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 #undef IMAGES
 }
 
-/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next. */
+/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
+   `ahead`, unless 0, is fetched. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector, const REAL *w,
-                                 const REAL *bias, VECTOR (*sums)[8])
+                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
+                                 ptrdiff_t ahead, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
 {
     UNROLLED (r, rows)
         UNROLLED (v, vectors)
@@ -157,6 +158,9 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
             VECTOR inputs[8];
             UNROLLED (v, vectors)
                 inputs[v] = LOAD(line + v * x_vector);
+            if (ahead)
+                UNROLLED (v, vectors)
+                    __builtin_prefetch(line + ahead + v * x_vector);
             UNROLLED (r, rows)
                 UNROLLED (v, vectors)
                     sums[r][v] += w[r] * inputs[v];
@@ -168,17 +172,24 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
 
 #define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
 
-/* `rows` (1 to 8) outputs at `positions` consecutive places, rounded up to whole register tiles: x and out must have
-   room for 8 vectors more. w is [tap][channel][rows]; a channel's places lie x_step after the last one's. */
+/* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
+   fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
+   lie x_step after the last one's, and what lies `ahead` of them, unless 0, is fetched. */
 static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *bias,
-                            REAL *out, ptrdiff_t out_step)
+                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,
+                            const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
-        for (ptrdiff_t p = 0; p < positions; p += VECTORS(n) * LANES) {                                                \
+        for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
+            const ptrdiff_t early = positions - VECTORS(n) * LANES, p = early < next && early > 0 ? early : next;      \
             VECTOR sums[8][8];                                                                                         \
-            NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, w, bias, sums);      \
+            if (ahead)                                                                                                 \
+                NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, w, bias,  \
+                                     sums);                                                                            \
+            else                                                                                                       \
+                NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, 0, w, bias,      \
+                                     sums);                                                                            \
             UNROLLED (r, n)                                                                                            \
                 UNROLLED (v, VECTORS(n))                                                                               \
                     STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
@@ -304,10 +315,10 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
 {
     VECTOR sums[8][8];
     NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, lines->channels, x, lines->x_channel,
-                         x_vector, classes[0].w, classes[0].bias, sums);
+                         x_vector, 0, classes[0].w, classes[0].bias, sums);
     if (pairs)
         NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, lines->channels, x,
-                             lines->x_channel, x_vector, classes[1].w, classes[1].bias, sums + 4);
+                             lines->x_channel, x_vector, 0, classes[1].w, classes[1].bias, sums + 4);
     NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : places - 1, sums,
                      to);
 }
@@ -550,18 +561,32 @@ static void NAME(drain)(void)
     DRAIN();
 }
 
+/* LANES rows of a vector each, transposed: the first n columns to where `out` says, if anywhere. */
+static void NAME(transpose_to)(const REAL *const *rows, int n, REAL *const *out)
+{
+    VECTOR block[LANES];
+    UNROLLED (i, LANES)
+        block[i] = LOAD(rows[i]);
+    NAME(transpose_registers)(block);
+    UNROLLED (i, LANES)
+        if (i < n && out[i])
+            STORE(out[i], block[i]);
+}
+
 /* Whether every element is finite: Inf and NaN times 0 are NaN. */
 static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 {
-    VECTOR sum = {0};
+    VECTOR sums[4] = {{0}};
     REAL rest = 0;
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        sum += LOAD(elements + i) * 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        UNROLLED (v, 4)
+            sums[v] += LOAD(elements + i + v * LANES) * 0;
     for (; i < n; i++)
         rest += elements[i] * 0;
+    sums[0] += sums[1] + sums[2] + sums[3];
     for (int v = 0; v < LANES; v++)
-        rest += sum[v];
+        rest += sums[0][v];
     return rest == 0;
 }
 

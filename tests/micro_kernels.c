@@ -94,7 +94,7 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
         for (int r = 1; r <= 8; r++) {                                                                                 \
-            k->positions(r, n, TAPS, taps, CHANNELS, x, STEP, w, bias, out, OUT);                                      \
+            k->positions(r, n, TAPS, taps, CHANNELS, x, STEP, n % 2 * 3, w, bias, out, OUT);                           \
             for (int i = 0; i < r; i++)                                                                                \
                 for (int p = 0; p < n; p++)                                                                            \
                     wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                       \

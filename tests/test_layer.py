@@ -33,6 +33,19 @@ def test_any_batch_and_spatial_size():
         np.testing.assert_array_equal(one(x), convt.conv_transpose(x, W, B, **ATTRIBUTES))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_packed_weights_give_the_bits_of_native_ones(dtype):
+    """An image of one position that only part of the kernel meets outputs with: one call reads the weights as they
+    are, a layer packs them."""
+    rng = np.random.default_rng(4)
+    x, w = rng.standard_normal((3, 70, 1, 1)).astype(dtype), rng.standard_normal((70, 21, 4, 4)).astype(dtype)
+    b = rng.standard_normal(42).astype(dtype)
+    attributes = {"group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    np.testing.assert_array_equal(
+        convt.ConvTranspose(w, b, **attributes)(x), convt.conv_transpose(x, w, b, **attributes)
+    )
+
+
 def test_keeps_its_own_weights():
     w, b = W.copy(), B.copy()
     one = convt.ConvTranspose(w, b, **ATTRIBUTES)
