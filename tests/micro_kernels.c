@@ -93,12 +93,18 @@ static void report(const char *level, const char *kernel, int wrong)
             }                                                                                                          \
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
-        for (int r = 1; r <= 8; r++) {                                                                                 \
-            k->positions(r, n, TAPS, taps, CHANNELS, x, STEP, n % 2 * 3, w, bias, out, OUT);                           \
-            for (int i = 0; i < r; i++)                                                                                \
-                for (int p = 0; p < n; p++)                                                                            \
-                    wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                       \
-        }                                                                                                              \
+        for (int r = 1; r <= 8; r++)                                                                                   \
+            for (int many = 0; many < 2; many++) {                                                                     \
+                const int length = many ? 8 * lanes + 19 : n, ahead = many * STEP;                                     \
+                for (int i = 0; i < r; i++)                                                                            \
+                    out[i * OUT + length] = 99;                                                                        \
+                k->positions(r, length, TAPS, taps, CHANNELS, x, STEP, ahead, w, bias, out, OUT);                      \
+                for (int i = 0; i < r; i++) {                                                                          \
+                    for (int p = 0; p < length; p++)                                                                   \
+                        wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                   \
+                    wrong += many && out[i * OUT + length] != 99; /* not beyond 8 vectors and more */                  \
+                }                                                                                                      \
+            }                                                                                                          \
         report(level, #REAL " positions", wrong);                                                                      \
         wrong = 0;                                                                                                     \
         for (int many = 0; many < 8; many++) { /* lines, aligned or not, past the caches or not */                     \
@@ -129,6 +135,20 @@ static void report(const char *level, const char *kernel, int wrong)
                         wrong += out[i * 16 + j] != rows[j][3 + i] + (added ? bias[3 + i] : 0);                        \
             }                                                                                                          \
         report(level, #REAL " transpose", wrong);                                                                      \
+        wrong = 0;                                                                                                     \
+        REAL *targets[16];                                                                                             \
+        for (int m = 1; m <= lanes; m++) { /* from the end on, all but one */                                          \
+            for (int i = 0; i < lanes; i++) {                                                                          \
+                targets[i] = i == 1 ? NULL : out + (lanes - i) * 21;                                                   \
+                for (int j = 0; j < lanes; j++)                                                                        \
+                    out[(lanes - i) * 21 + j] = 99;                                                                    \
+            }                                                                                                          \
+            k->transpose_to(rows, m, targets);                                                                         \
+            for (int i = 0; i < lanes; i++)                                                                            \
+                for (int j = 0; j < lanes; j++)                                                                        \
+                    wrong += out[(lanes - i) * 21 + j] != (i < m && i != 1 ? rows[j][i] : 99);                         \
+        }                                                                                                              \
+        report(level, #REAL " transpose_to", wrong);                                                                   \
         wrong = 0;                                                                                                     \
         for (int places = 1; places <= 4; places++)                                                                    \
             for (int stream = 0; stream < 2; stream++)                                                                 \

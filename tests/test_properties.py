@@ -1,5 +1,7 @@
 """Random configurations against the definition."""
 
+import ctypes
+import mmap
 from contextlib import contextmanager
 
 import numpy as np
@@ -301,6 +303,39 @@ def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, thr
         assert layer.explain(x_shape)["tiles"]["chain"] > 1
         y = layer(x.astype(np.float32))
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
+def before_unreadable(array):
+    """A copy whose last byte is the last one that may be read."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
+    assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0)
+    copy = memory[size - array.nbytes : size].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 40, 3999), (40, 1, 16), {"strides": [8]}),
+        ((3, 12, 530), (12, 2, 9), {"strides": [2], "pads": [3, 1], "group": 2}),
+        ((5, 24, 129), (24, 1, 3), {"strides": [2]}),
+        ((5, 24, 50), (24, 1, 3), {"strides": [2]}),  # too short: tiles would reach beyond
+        ((2, 300, 5001), (300, 1, 20), {"strides": [10], "pads": [40, 3], "dilations": [3]}),
+    ],
+)
+def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced((level, paths.POSITION_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["kernel"] == paths.POSITION_COLUMNS.name
+        y = layer(before_unreadable(x.astype(dtype)))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
 @pytest.mark.parametrize("level", LEVELS)
