@@ -24,13 +24,30 @@ cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noe
     return part
 
 
+cdef inline const char *first_input(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    """The input of a box's first cell, of the first channel of its group."""
+    cdef const char *x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    cdef Py_ssize_t a
+    for a in range(table.n_axes):
+        x += box.begin[a] * operands.x_strides[a + 1 if a else 0]
+    return x
+
+
 cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    """Whether the box's rows are multiplied where x lies: kernels read no places beyond them if they are this long."""
+    """Whether a box is multiplied where x lies. Rows of columns first must fill a tile, then nothing beyond them is
+    read; of cells, the memory of x must go on for a tile behind the last one."""
+    cdef const char *x
     cdef Inside part
+    cdef Py_ssize_t a
     if not operands.in_place:
         return False
-    part = part_inside(table, box, 1)
-    return part.end - part.begin >= SLACK * table.lanes
+    if table.columns_first:
+        part = part_inside(table, box, 1)
+        return part.end - part.begin >= SLACK * table.lanes
+    x = first_input(table, operands, box) + (table.in_channels - 1) * operands.x_strides[1]
+    for a in range(table.n_axes):
+        x += (box.size[a] - 1) * operands.x_strides[a + 1 if a else 0]
+    return operands.x_end - x > SLACK * table.lanes * operands.x_strides[table.n_axes]
 
 
 cdef bint pack_input(

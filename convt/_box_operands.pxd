@@ -11,10 +11,11 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
-    bint in_place  # rows of x can be multiplied where they lie
+    bint in_place  # x can be multiplied where it lies, if there is enough of it behind what is needed
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
+    const char *x_end  # of its memory
     char *y
     const cnp.npy_intp *x_strides
     const cnp.npy_intp *y_strides

@@ -338,6 +338,38 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["unreadable behind", "turned", "contiguous", "every second", "sliced"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "strides", "group"),
+    [
+        ((1, 24, 150, 61), (24, 1, 2, 2), [2, 2], 1),
+        ((1, 20, 9, 40), (20, 3, 1, 1), [1, 1], 1),  # one box
+        ((3, 40, 1, 7), (40, 2, 1, 3), [1, 3], 1),  # rows shorter than a vector
+        ((2, 6, 100, 50), (6, 2, 2, 2), [2, 2], 2),
+        ((5, 30, 700), (30, 2, 4), [4], 1),
+        ((1, 30, 5), (30, 1, 2), [2], 1),
+        ((2, 17, 5, 12, 33), (17, 1, 2, 2, 2), [2, 2, 2], 1),
+    ],
+)
+def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_shape, strides, group):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    attributes = {"strides": strides, "group": group}
+    given = x.astype(dtype)
+    if layout == "unreadable behind":
+        given = before_unreadable(given)
+    elif layout == "turned":
+        given = before_unreadable(given[::-1, ::-1])[::-1, ::-1]
+    else:
+        given = as_layout(given, layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=1, **attributes)
+        y = layer(given)
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
