@@ -208,33 +208,27 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef ROWS
 }
 
-/* LANES cells of 1, 2 or 4 places. */
-INLINE void NAME(interleave_cells)(ptrdiff_t places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
+/* LANES cells of a power of two of places. Interleaving the halves of the list log2(places) times does it. */
+INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
 {
-    VECTOR cells[4];
-    cells[0] = LOAD(rows[0] + i);
-    if (places > 1) {
-        const VECTOR first = cells[0], second = LOAD(rows[places / 2] + i);
-        cells[0] = __builtin_shufflevector(first, second, INTERLEAVE_LOW);
-        cells[1] = __builtin_shufflevector(first, second, INTERLEAVE_HIGH);
-    }
-    if (places > 2) {
-        const VECTOR first = LOAD(rows[1] + i), second = LOAD(rows[3] + i);
-        const VECTOR odd[2] = {__builtin_shufflevector(first, second, INTERLEAVE_LOW),
-                               __builtin_shufflevector(first, second, INTERLEAVE_HIGH)};
-        const VECTOR even[2] = {cells[0], cells[1]};
-        UNROLLED (h, 2) {
-            cells[2 * h] = __builtin_shufflevector(even[h], odd[h], INTERLEAVE_LOW);
-            cells[2 * h + 1] = __builtin_shufflevector(even[h], odd[h], INTERLEAVE_HIGH);
+    VECTOR cells[8], next[8];
+    UNROLLED (e, places)
+        cells[e] = LOAD(rows[e] + i);
+    UNROLL
+    for (int stage = 1; stage < places; stage *= 2) {
+        UNROLLED (e, places / 2) {
+            next[2 * e] = __builtin_shufflevector(cells[e], cells[e + places / 2], INTERLEAVE_LOW);
+            next[2 * e + 1] = __builtin_shufflevector(cells[e], cells[e + places / 2], INTERLEAVE_HIGH);
         }
+        UNROLLED (e, places)
+            cells[e] = next[e];
     }
-    UNROLLED (e, 4)
-        if (e < places) {
-            if (stream)
-                STREAM(out + i * places + e * LANES, cells[e]);
-            else
-                STORE(out + i * places + e * LANES, cells[e]);
-        }
+    UNROLLED (e, places) {
+        if (stream)
+            STREAM(out + i * places + e * LANES, cells[e]);
+        else
+            STORE(out + i * places + e * LANES, cells[e]);
+    }
 }
 
 INLINE void NAME(interleave_singly)(ptrdiff_t begin, ptrdiff_t end, ptrdiff_t places, const REAL *const *rows,
@@ -245,16 +239,10 @@ INLINE void NAME(interleave_singly)(ptrdiff_t begin, ptrdiff_t end, ptrdiff_t pl
             out[i * places + e] = rows[e][i];
 }
 
-/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. Of a row at least a
-   vector is read. */
-static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
+INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *const *rows, REAL *out, int stream)
 {
-    if (places == 3 || places > 4) {
-        NAME(interleave_singly)(0, n, places, rows, out);
-        return;
-    }
     if (n < LANES) {
-        REAL cells[4 * LANES];
+        REAL cells[8 * LANES];
         NAME(interleave_cells)(places, rows, 0, cells, 0);
         memcpy(out, cells, n * places * sizeof(REAL));
         return;
@@ -270,6 +258,25 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
         NAME(interleave_singly)(i, n, places, rows, out);
     else if (i < n) /* over a few cells once more */
         NAME(interleave_cells)(places, rows, n - LANES, out, 0);
+}
+
+/* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. Of a row at least a
+   vector is read. */
+static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
+{
+#define PLACES(e)                                                                                                      \
+    case e:                                                                                                            \
+        NAME(interleave_vectors)(e, n, rows, out, stream);                                                             \
+        break;
+    switch (places) {
+        PLACES(1)
+        PLACES(2)
+        PLACES(4)
+        PLACES(8)
+    default:
+        NAME(interleave_singly)(0, n, places, rows, out);
+    }
+#undef PLACES
 }
 
 /* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next

@@ -150,7 +150,7 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " transpose_to", wrong);                                                                   \
         wrong = 0;                                                                                                     \
-        for (int places = 1; places <= 4; places++)                                                                    \
+        for (int places = 1; places <= 9; places++)                                                                    \
             for (int stream = 0; stream < 2; stream++)                                                                 \
                 for (int shift = 0; shift < 3; shift++) {                                                              \
                     for (int m = 1; m <= n; m++) {                                                                     \
