@@ -33,6 +33,7 @@ CACHED_WEIGHTS = 1 << 24
 STREAM_SPEED, TILE_STREAM_SPEED = 7, 4.5
 # Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
 NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
+NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level cache
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
@@ -73,6 +74,11 @@ class Work:
         return math.prod(a.kernel for a in self.geometry.axes)
 
     @cached_property
+    def weight_bytes(self) -> int:
+        """Of a packed weight."""
+        return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
+
+    @cached_property
     def one_pass(self) -> bool:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
@@ -107,14 +113,25 @@ def estimate(work: Work) -> float:
         cycles += HALF_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
     elif not path.along_channels:
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
-    weights = geometry.out_channels * work.in_channels * work.kernel * (2 * pieces or max(item, 4))
-    # What the only box takes to read them is in the factors of vectors.
-    if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and layout.boxes > 1)):
-        cycles += layout.boxes * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
+    weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
+    # What the only reading takes is in the factors of vectors.
+    readings = layout.boxes * readings_of_box(work)
+    if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and readings > 1)):
+        cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
         streamed = weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
+
+
+def readings_of_box(work: Work) -> int:
+    """How often a box reads the weights: for every tile of positions where those of a tile of columns do not stay."""
+    layout, tile, lanes = work.layout, work.tile, work.lanes
+    if not work.path.along_channels or work.path.columns_first or work.path.image_runs:
+        return 1
+    taps = max(len(c.shifts) for c in layout.classes)
+    near = taps * work.in_channels * 2 * lanes * work.weight_bytes <= NEAR_TILE
+    return 1 if near else layout.runs * math.ceil(layout.run_length / tile.most)
 
 
 def channels_stored(work: Work) -> float:
