@@ -125,7 +125,7 @@ def estimate(work: Work) -> float:
 
 
 def readings_of_box(work: Work) -> int:
-    """How often a box reads the weights: for every tile of positions where those of a tile of columns do not stay."""
+    """How often a box reads the weights: for every tile of positions if those of a tile of columns do not stay."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if not work.path.along_channels or work.path.columns_first or work.path.image_runs:
         return 1
