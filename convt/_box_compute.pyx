@@ -5,7 +5,8 @@
 of output channels. For each box:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
-   taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros;
+   taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
+   is read once is not packed but multiplied where it lies;
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
    stays in cache, one chain of fused multiply-adds per output;
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
@@ -297,7 +298,7 @@ cdef void multiply_places(
             table, table.products, block, <const real_t *> x, x_step, AHEAD * x_step, part.end - part.begin, weights,
             bias, products + part.begin, table.line,
         )
-        end = min(length, table.steps[0]) if image < box.size[0] - 1 else length
+        end = table.steps[0] if image < box.size[0] - 1 else length
         for column in range(columns):
             memset(products + column * table.line, 0, part.begin * sizeof(real_t))
             memset(products + column * table.line + part.end, 0, (end - part.end) * sizeof(real_t))
@@ -608,7 +609,7 @@ cdef bint run_parts(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block, Py_ssize_t end_block,
     const real_t *weights, const real_t *bias, char *scratch,
 ) noexcept nogil:
-    """`run_box`, but the last rows alone where all the others can be multiplied in place."""
+    """`run_box`, but apart from the last image, plane and row of a box what can be multiplied in place without them."""
     cdef Box part = box[0]
     cdef Py_ssize_t a = 0
     if operands.in_place and not table.columns_first and not read_in_place(table, operands, box):
@@ -619,7 +620,7 @@ cdef bint run_parts(
             run_box(table, operands, &part, first_block, end_block, weights, bias, scratch)
             part.begin[a] += part.size[a]
             part.size[a] = 1
-            box = &part
+            return run_parts(table, operands, &part, first_block, end_block, weights, bias, scratch)
     return run_box(table, operands, box, first_block, end_block, weights, bias, scratch)
 
 
@@ -757,6 +758,7 @@ def run(
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     operands.in_place = operands.plain and x.strides[x.ndim - 1] == x.itemsize and reads_once(table, &operands)
+    operands.in_place &= operands.x_strides[1] > 0
     for a in range(x.ndim):
         operands.in_place &= operands.x_strides[a] >= 0
         last_input += operands.x_strides[a] * (x.shape[a] - 1)

@@ -35,19 +35,20 @@ cdef inline const char *first_input(BoxTable table, const Operands *operands, co
 
 cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     """Whether a box is multiplied where x lies. Rows of columns first must fill a tile, then nothing beyond them is
-    read; of cells, the memory of x must go on for a tile behind the last one."""
+    read; of cells, the memory of x must hold the whole last vector."""
     cdef const char *x
     cdef Inside part
-    cdef Py_ssize_t a
+    cdef Py_ssize_t a, last = table.n_axes - 1
     if not operands.in_place:
         return False
     if table.columns_first:
         part = part_inside(table, box, 1)
         return part.end - part.begin >= SLACK * table.lanes
     x = first_input(table, operands, box) + (table.in_channels - 1) * operands.x_strides[1]
-    for a in range(table.n_axes):
+    for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[a + 1 if a else 0]
-    return operands.x_end - x > SLACK * table.lanes * operands.x_strides[table.n_axes]
+    x += (box.size[last] + table.lanes - 1) // table.lanes * table.lanes * operands.x_strides[last + 1]
+    return x <= operands.x_end
 
 
 cdef bint pack_input(

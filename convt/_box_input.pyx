@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport (
-    MAX_LANES, ORIGIN, REACH, SLACK, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
+    MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
 )
 from convt._elements cimport read
 
@@ -190,7 +190,7 @@ cdef bint pack_input(
     cdef int64_t place
     cdef const char *x
     cdef real_t *begin
-    cdef Py_ssize_t n_rows, n, place_of_block, behind
+    cdef Py_ssize_t n_rows, n, place_of_block
     for a in range(last - 1):
         blocks *= part_inside(table, box, a).pitch
     for block in range(blocks):
@@ -226,9 +226,6 @@ cdef bint pack_input(
         elif real_t is float and table.pieces:
             refused |= pack_pairs(table, operands, x, row_step, rows, columns, height, width, target, block * size)
         else:
-            # Of the rows behind the input those that taps reach, and what tiles read beyond.
-            behind = box.size[last - 1] + table.axes[last - 1, REACH] - table.axes[last - 1, ORIGIN] - rows.end
-            behind = min(max(0, behind) * width + SLACK * table.lanes, (height - rows.end) * width)
             for c in range(table.in_channels):
                 begin = target + c * table.x_step + block * size
                 memset(begin, 0, rows.begin * width * sizeof(real_t))
@@ -236,7 +233,7 @@ cdef bint pack_input(
                     table, operands, x + c * operands.x_strides[1], row_step, rows.end - rows.begin,
                     columns.begin, columns.end - columns.begin, width - columns.end, begin + rows.begin * width,
                 )
-                memset(begin + rows.end * width, 0, behind * sizeof(real_t))
+                memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
     place = blocks * size
     if table.along_channels:
         clear_places(table, target, place, table.input_elements)

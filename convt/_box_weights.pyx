@@ -171,16 +171,6 @@ cdef bint pack_whole_vectors(
     return True
 
 
-cdef inline void copy_vector(real_t *target, const real_t *source, Py_ssize_t lanes) noexcept nogil:
-    # Constant sizes are copied inline; a loop over smaller ones would become a call again.
-    if lanes * sizeof(real_t) == 64:
-        memcpy(target, source, 64)
-    elif lanes * sizeof(real_t) == 32:
-        memcpy(target, source, 32)
-    else:
-        memcpy(target, source, lanes * sizeof(real_t))
-
-
 cdef void pack_block(
     BoxTable table, Given *given, real_t *wide, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias,
 ) noexcept nogil:

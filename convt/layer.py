@@ -34,7 +34,7 @@ class Layer:
     precision : str
     """
 
-    _once = True  # or whether its weights are worth packing whatever that takes
+    _once = True  # weights are used in one call: what packing them takes must pay in it
 
     def __init__(
         self,

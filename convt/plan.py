@@ -256,7 +256,8 @@ class NativePlan(Plan):
         images = x.reshape(x.shape[0], group, channels).swapaxes(0, 1)
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
         if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
-            result[...] = bias.reshape(-1, *[1] * (y.ndim - 2))  # outputs that no kernel position reaches
+            # Outputs that no kernel position reaches, -0 added to 0 as in boxes.
+            result[...] = bias.reshape(-1, *[1] * (y.ndim - 2)) + bias.dtype.type(0)
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
         _native.run(np.ascontiguousarray(images), weights, bias, self.output_of, flat, self.isa, self.threads)
         if result is not y:
@@ -321,6 +322,8 @@ def make_plan(
         kind = NativePlan if native else RowPlan
         return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
     reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    if native:
+        reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
     return BoxPlan(

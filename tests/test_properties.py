@@ -339,6 +339,16 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("length", [200, 400, 600, 850, 1250])
+def test_one_row_for_every_channel_is_not_read_beyond(level, length):
+    x = integer_data(np.random.default_rng(0), (1, 1, length)).astype(np.float32)
+    w = np.ones((32, 1, 16), np.float32)
+    with forced((level, paths.POSITION_COLUMNS)):
+        y = convt.conv_transpose(np.broadcast_to(before_unreadable(x), (1, 32, length)), w, strides=[8])
+    np.testing.assert_array_equal(y, oracle(np.broadcast_to(x, (1, 32, length)), w, None, {"strides": [8]}))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["unreadable behind", "turned", "contiguous", "every second", "sliced"])
 @pytest.mark.parametrize(
