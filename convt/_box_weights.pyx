@@ -57,7 +57,7 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     cdef const real_t *source = <const real_t *> first
     cdef uint32_t least, most
     cdef Py_ssize_t i
-    # Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 9.0 -> 7.2 ms.
+    # Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms.
     for i from 0 <= i < given.channel_bytes by CACHE_LINE:
         prefetch(first + given.channel_step + i, 0, 2)
     if real_t is float and given.halves:

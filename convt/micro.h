@@ -174,7 +174,8 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
-   lie x_step after the last one's, and what lies `ahead` of them, unless 0, is fetched. */
+   lie x_step after the last one's, and what lies `ahead` of them, unless 0, is fetched: asked for in the loop over
+   channels, packed input took 5 % longer. */
 static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                             ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,
                             const REAL *bias, REAL *out, ptrdiff_t out_step)
@@ -583,17 +584,15 @@ static void NAME(transpose_to)(const REAL *const *rows, int n, REAL *const *out)
 /* Whether every element is finite: Inf and NaN times 0 are NaN. */
 static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 {
-    VECTOR sums[4] = {{0}};
+    VECTOR sum = {0};
     REAL rest = 0;
     ptrdiff_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES)
-        UNROLLED (v, 4)
-            sums[v] += LOAD(elements + i + v * LANES) * 0;
+    for (; i + LANES <= n; i += LANES)
+        sum += LOAD(elements + i) * 0;
     for (; i < n; i++)
         rest += elements[i] * 0;
-    sums[0] += sums[1] + sums[2] + sums[3];
     for (int v = 0; v < LANES; v++)
-        rest += sums[0][v];
+        rest += sum[v];
     return rest == 0;
 }
 
