@@ -209,21 +209,34 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef ROWS
 }
 
-/* LANES cells of a power of two of places. Interleaving the halves of the list log2(places) times does it. */
-INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
+/* A power of two of vectors, as many as places: cells after each other. Interleaving the halves of the list
+   log2(places) times does it; LANES of them are transposed so. */
+INLINE void NAME(interleave_registers)(const int places, VECTOR *block)
 {
-    VECTOR cells[8], next[8];
-    UNROLLED (e, places)
-        cells[e] = LOAD(rows[e] + i);
+    VECTOR next[LANES > 8 ? LANES : 8];
     UNROLL
     for (int stage = 1; stage < places; stage *= 2) {
-        UNROLLED (e, places / 2) {
-            next[2 * e] = __builtin_shufflevector(cells[e], cells[e + places / 2], INTERLEAVE_LOW);
-            next[2 * e + 1] = __builtin_shufflevector(cells[e], cells[e + places / 2], INTERLEAVE_HIGH);
+        UNROLLED (i, places / 2) {
+            next[2 * i] = __builtin_shufflevector(block[i], block[i + places / 2], INTERLEAVE_LOW);
+            next[2 * i + 1] = __builtin_shufflevector(block[i], block[i + places / 2], INTERLEAVE_HIGH);
         }
-        UNROLLED (e, places)
-            cells[e] = next[e];
+        UNROLLED (i, places)
+            block[i] = next[i];
     }
+}
+
+INLINE void NAME(transpose_registers)(VECTOR *block)
+{
+    NAME(interleave_registers)(LANES, block);
+}
+
+/* LANES cells of up to 8 places. */
+INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
+{
+    VECTOR cells[8];
+    UNROLLED (e, places)
+        cells[e] = LOAD(rows[e] + i);
+    NAME(interleave_registers)(places, cells);
     UNROLLED (e, places) {
         if (stream)
             STREAM(out + i * places + e * LANES, cells[e]);
@@ -445,22 +458,7 @@ static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap
 
 #undef VECTORS
 
-/* LANES vectors, transposed. Interleaving the halves of the list log2(LANES) times does it. */
-INLINE void NAME(transpose_registers)(VECTOR *block)
-{
-    VECTOR next[LANES];
-    UNROLL
-    for (int stage = 1; stage < LANES; stage *= 2) {
-        UNROLLED (i, LANES / 2) {
-            next[2 * i] = __builtin_shufflevector(block[i], block[i + LANES / 2], INTERLEAVE_LOW);
-            next[2 * i + 1] = __builtin_shufflevector(block[i], block[i + LANES / 2], INTERLEAVE_HIGH);
-        }
-        UNROLLED (i, LANES)
-            block[i] = next[i];
-    }
-}
-
-/* The same into memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
+/* Transposes in memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
    i], plus bias[offset + i] unless that is NULL. `stream`: past the caches, where out is aligned; parts of a line
    streamed at different times would cost several times as much. */
 static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,
