@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Weights in the layouts that the kernels of boxes read.
 
-A block of output channels is packed by one task: per class and tile ``[tap][channel][column]``, columns being the
-block's channels at each place of the class; for tile registers ``[32 channels][tap][piece][channel][column]``.
+A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
+channels at each place of the class; for tile registers as ``[32 channels][tap][piece][channel][column]``. A task packs
+a block, or a part of its input channels where blocks are too few for the threads.
 """
 
 cimport numpy as cnp
@@ -33,12 +34,13 @@ cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
 
 
-# A block's weights as they were given, and what has been seen of them.
+# Weights as they were given, all of them or those of a task, and what has been seen of these.
 cdef struct Given:
     DType dtype
     bint halves
-    const char *first
-    const char *end  # of the array
+    const char *first  # of the block's input channels
+    const char *array_end
+    Py_ssize_t begin, end  # input channels to be packed, the zeros that fill up tile registers included
     Py_ssize_t channel_step  # bytes
     Py_ssize_t width  # elements of a channel
     Py_ssize_t channel_bytes
@@ -87,22 +89,21 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, chunk, chunks, turned_step
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, turned_step
     cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
     cdef real_t *turned  # of each vector and kernel position, the channels that tiles hold
     cdef const real_t *channels = NULL
-    cdef const real_t *end = <const real_t *> given.end
+    cdef const real_t *end = <const real_t *> given.array_end
     cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
     cdef real_t *targets[MAX_LANES]
     cdef real_t copies[MAX_LANES * MAX_LANES]
     if not table.along_channels or width % lanes or table.pieces and table.kernel > MOST_TURNED:
         return False
-    chunk = TILE_CHANNELS if table.pieces else table.in_channels
-    chunks = (table.in_channels + chunk - 1) // chunk
-    turned_step = (chunk + 1) * lanes  # kernel positions 2 KB apart would share few sets of the first-level cache
+    # Kernel positions 2 KB apart would share few sets of the first-level cache.
+    turned_step = (TILE_CHANNELS + 1) * lanes
     i = turned_step * sizeof(real_t) if table.pieces else 0
     place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t) + i)
     if place_of == NULL:
@@ -130,8 +131,8 @@ cdef bint pack_whole_vectors(
                     )
     if given.halves:
         end = wide + given.width + MAX_LANES
-    for c in range(chunks * chunk):
-        channel = c % chunk
+    for c in range(given.begin, given.end):
+        channel = c % TILE_CHANNELS
         if c < table.in_channels:
             channels = read_channel(table, given, c, wide)
         for v in range(vectors if c < table.in_channels else 0):
@@ -160,21 +161,19 @@ cdef bint pack_whole_vectors(
                     table.level.f64.transpose_to(rows, count, targets)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
             memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
-        if real_t is float and table.pieces and channel == chunk - 1:
+        if real_t is float and table.pieces and channel == TILE_CHANNELS - 1:
             for t in range(table.kernel * vectors):
                 if place_of[t] >= 0:
                     table.level.tiles.split_right(
                         table.pieces, turned + t * turned_step, lanes,
-                        weights + place_of[t] + c // chunk * next_of[t], lanes * tile_of[t],
+                        weights + place_of[t] + c // TILE_CHANNELS * next_of[t], lanes * tile_of[t],
                     )
     free(place_of)
     return True
 
 
-cdef void pack_block(
-    BoxTable table, Given *given, real_t *wide, const real_t *b, Py_ssize_t block, real_t *weights, real_t *bias,
-) noexcept nogil:
-    """One block of one group, columns padded with zeros.
+cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
+    """One block of one group, or a part of its input channels, columns padded with zeros.
 
     `given` is ``[channel][output channel of the block][kernel]``; `wide` has room for it, if it is of halves.
     """
@@ -184,13 +183,13 @@ cdef void pack_block(
     cdef const real_t *w = wide
     cdef real_t *target
     cdef Py_ssize_t offset[2 * MAX_LANES]
-    cdef bint packed = pack_whole_vectors(table, given, wide, block, weights)
-    if not packed:
-        for c in range(table.in_channels):
-            read_channel(table, given, c, wide + c * given.width)
-        if not given.halves:
-            w = <const real_t *> given.first
-            channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
+    if pack_whole_vectors(table, given, wide, block, weights):
+        return
+    for c in range(given.begin, min(given.end, table.in_channels)):
+        read_channel(table, given, c, wide + c * given.width)
+    if not given.halves:
+        w = <const real_t *> given.first
+        channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
     for i in range(table.products.n):
         target = weights + table.weight_offset[block, i]
         n_taps = table.products.taps(i)
@@ -201,51 +200,61 @@ cdef void pack_block(
         while done < n:
             tile = table.tile_width(n - done)
             for t in range(n_taps):
-                if not packed:
-                    for j in range(tile):
-                        column = min(done + j, n - 1)
-                        place = column // width if table.along_channels else column % n_places
-                        m = column % width if table.along_channels else column // n_places
-                        offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
-                    gather_columns(
-                        table, w, channel_step, offset, min(tile, n - done), tile,
-                        n_taps * tap_step(table, tile), target + t * tap_step(table, tile),
-                    )
+                for j in range(tile):
+                    column = min(done + j, n - 1)
+                    place = column // width if table.along_channels else column % n_places
+                    m = column % width if table.along_channels else column // n_places
+                    offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
+                gather_columns(
+                    table, given, w, channel_step, offset, min(tile, n - done), tile,
+                    n_taps * tap_step(table, tile), target + t * tap_step(table, tile),
+                )
             target += n_taps * table.depth * tile
-            for j in range(0 if table.columns_first or table.along_channels else tile):
-                m = min(done + j, n - 1) // n_places
-                bias[table.bias_offset[block, i] + done + j] = b[block * table.block + m]
             done += tile
-        # The products of columns first have no bias; it is added with them, from behind zeros.
-        for m in range(width if table.columns_first and not table.along_channels else 0):
-            bias[table.bias_offset[block, i] + table.padded(n) + m] = b[block * table.block + m]
+
+
+cdef void spread_bias(BoxTable table, const real_t *b, Py_ssize_t block, real_t *bias) noexcept nogil:
+    """The bias of one block of one group, lanes along positions: of every column, its padding included. The products of
+    columns first have none; it is added with them, from behind zeros."""
+    cdef Py_ssize_t i, j, n, width = table.block_width(block)
+    cdef real_t *target
+    b += block * table.block
+    for i in range(table.products.n):
+        n = table.columns(table.products, block, i)
+        target = bias + table.bias_offset[block, i]
+        if table.columns_first:
+            memcpy(target + table.padded(n), b, width * sizeof(real_t))
+            continue
+        for j in range(table.padded(n)):
+            target[j] = b[min(j, n - 1) // table.products.places(i)]
 
 
 cdef void gather_columns(
-    BoxTable table, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset, Py_ssize_t n, Py_ssize_t tile,
-    Py_ssize_t next_chunk, real_t *target,
+    BoxTable table, const Given *given, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset,
+    Py_ssize_t n, Py_ssize_t tile, Py_ssize_t next_chunk, real_t *target,
 ) noexcept nogil:
     """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros; for tile registers
     `next_chunk` elements from 32 channels to the next."""
-    cdef Py_ssize_t c, j, chunk = TILE_CHANNELS if table.pieces else table.in_channels
+    cdef Py_ssize_t c, j
     cdef bint in_a_row = True  # as the places of a single output channel are
     # [channel][column], or [column][channel] for the left operand of tile registers.
     cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
-    cdef real_t *row = target
+    cdef real_t *row = target + given.begin * step
+    target += given.begin // TILE_CHANNELS * next_chunk
     for j in range(1, n):
         in_a_row &= offset[j] == offset[j - 1] + 1
-    for c in range((table.in_channels + chunk - 1) // chunk * chunk):
+    for c in range(given.begin, given.end):
         if table.pieces:
-            row = wide + c % chunk * step
+            row = wide + c % TILE_CHANNELS * step
         if in_a_row and n == tile and column_step == 1 and c < table.in_channels:
             memcpy(row, w + c * channel_step + offset[0], tile * sizeof(real_t))
         else:
             for j in range(tile):
                 row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
         row += step
-        if real_t is float and table.pieces and c % chunk == chunk - 1:
+        if real_t is float and table.pieces and c % TILE_CHANNELS == TILE_CHANNELS - 1:
             for j from 0 <= j < tile by MAX_LANES:
                 if table.along_channels:
                     table.level.tiles.split_right(
@@ -259,43 +268,46 @@ cdef void gather_columns(
 
 
 cdef bint pack_all(
-    BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t[::1] b, real_t[::1] weights,
-    real_t[::1] bias, uint32_t[:, ::1] magnitudes, real_t[:, ::1] wide,
+    BoxTable table, const Given *array, const real_t[::1] b, real_t[::1] weights, real_t[::1] bias,
+    uint32_t[:, ::1] magnitudes, Py_ssize_t parts, real_t[:, ::1] wide,
 ) noexcept nogil:
-    """Returns whether all weights are finite, or `magnitudes` what tile registers want to know: of each block the
-    least other than 0 and the greatest.
+    """In `parts` parts of the input channels of a block. Returns whether all weights are finite, or `magnitudes` what
+    tile registers want to know: of each part the least other than 0 and the greatest.
     """
     cdef Py_ssize_t task, infinite = 0
-    for task in prange(table.group * table.blocks, schedule="dynamic", num_threads=wide.shape[0]):
+    for task in prange(magnitudes.shape[0], schedule="dynamic", num_threads=wide.shape[0]):
         infinite += not pack_task(
-            table, dtype, w, w_bytes, &b[0], task // table.blocks, task % table.blocks, &weights[0], &bias[0],
-            &magnitudes[task, 0], &wide[threadid(), 0],
+            table, array, &b[0], parts, task, &weights[0], &bias[0], &magnitudes[task, 0], &wide[threadid(), 0]
         )
     return infinite == 0
 
 
+cdef inline Py_ssize_t input_chunks(BoxTable table) noexcept nogil:
+    """Input channels of a group, in whole tile registers."""
+    return (table.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
+
+
 cdef bint pack_task(
-    BoxTable table, DType dtype, const char *w, Py_ssize_t w_bytes, const real_t *b, Py_ssize_t group,
-    Py_ssize_t block, real_t *weights, real_t *bias, uint32_t *magnitudes, real_t *wide,
+    BoxTable table, const Given *array, const real_t *b, Py_ssize_t parts, Py_ssize_t task, real_t *weights,
+    real_t *bias, uint32_t *magnitudes, real_t *wide,
 ) noexcept nogil:
-    """One block of one group. Returns whether its weights are finite."""
-    cdef Given given
-    cdef Py_ssize_t item = sizeof(real_t)
-    given.dtype = dtype
-    given.halves = dtype == FLOAT16 or dtype == BFLOAT16
-    if given.halves:
-        item = sizeof(uint16_t)
-    given.first = w + group * (w_bytes // table.group) + block * table.block * table.kernel * item
-    given.end = w + w_bytes
+    """One part of one block of one group; parts are the fastest index. Returns whether its weights are finite."""
+    cdef Given given = array[0]
+    cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(real_t)
+    cdef Py_ssize_t part = task % parts, chunks = input_chunks(table)
+    cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks
+    given.first += (group * table.in_channels * table.out_channels + block * table.block) * table.kernel * item
+    given.begin, given.end = part * chunks // parts * TILE_CHANNELS, (part + 1) * chunks // parts * TILE_CHANNELS
+    if not table.pieces:
+        given.end = min(given.end, table.in_channels)
     given.channel_step = table.out_channels * table.kernel * item
     given.width = table.block_width(block) * table.kernel
     given.channel_bytes = given.width * item
     given.finite = True
     given.least, given.most = -1, 0
-    pack_block(
-        table, &given, wide, b + group * table.out_channels, block, weights + group * table.group_weights,
-        bias + group * table.group_biases,
-    )
+    pack_block(table, &given, wide, block, weights + group * table.group_weights)
+    if part == 0 and not table.along_channels:
+        spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
     magnitudes[0], magnitudes[1] = given.least, given.most
     return given.finite
 
@@ -348,25 +360,28 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
         input, or has no such x, or if a bias is too small to be rounded beside tile registers.
     """
-    cdef DType kind = <DType> <int> DTYPES.index(dtype)
+    cdef Given array
+    array.dtype = <DType> <int> DTYPES.index(dtype)
+    array.halves = array.dtype == FLOAT16 or array.dtype == BFLOAT16
+    array.first = cnp.PyArray_BYTES(w)
+    array.array_end = array.first + cnp.PyArray_NBYTES(w)
     n_weights, n_bias = table.packed_elements
     weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.zeros(n_bias, b.dtype)
     if table.along_channels:
         bias[: len(b)] = b
-    magnitudes = np.empty((max(1, table.group * table.blocks), 2), np.uint32)
-    widened = table.in_channels * table.block * table.kernel if kind == FLOAT16 or kind == BFLOAT16 else 0
+    tasks, parts = table.group * table.blocks, 1
+    if tasks % n_threads:
+        parts = min(input_chunks(table), -(-4 * n_threads // tasks))
+    magnitudes = np.empty((tasks * parts, 2), np.uint32)
+    widened = table.in_channels * table.block * table.kernel if array.halves else 0
     wide = np.empty((n_threads, widened + MAX_LANES), b.dtype)
     if table.double:
-        finite = pack_all[double](
-            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, wide
-        )
+        finite = pack_all[double](table, &array, b, weights, bias, magnitudes, parts, wide)
     else:
-        finite = pack_all[float](
-            table, kind, cnp.PyArray_BYTES(w), w.nbytes, b, weights, bias, magnitudes, wide
-        )
+        finite = pack_all[float](table, &array, b, weights, bias, magnitudes, parts, wide)
     limits = (0, 0)
     if table.pieces:
         limits = multipliable(magnitudes[:, 0].min(), magnitudes[:, 1].max())
-        if kind == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
+        if array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
             return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
     return (weights, bias, limits) if finite and limits else None

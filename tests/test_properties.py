@@ -424,6 +424,36 @@ def test_same_bits_for_any_number_of_threads(way, config, seed, dtype):
     np.testing.assert_array_equal(bits(one), bits(five))
 
 
+# One block of output channels, packed in as many parts of the input channels as there are threads for.
+packed_in_parts = pytest.mark.parametrize("outputs", [1, 3, 16, 32])
+
+
+@every_way
+@packed_in_parts
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_weights_packed_in_parts(way, outputs, dtype):
+    rng = np.random.default_rng(outputs)
+    x, w = integer_data(rng, (2, 100, 21)), integer_data(rng, (100, outputs, 4))
+    b = integer_data(rng, outputs)
+    attributes = {"strides": [2]}
+    with forced(way):
+        y = convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), n_threads=3, **attributes)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
+
+
+@every_way
+@packed_in_parts
+@pytest.mark.parametrize("channel", [0, 40, 99])
+def test_an_infinite_weight_in_any_part_is_noticed(way, outputs, channel):
+    rng = np.random.default_rng(channel)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 100, 21), (100, outputs, 4)))
+    w[channel, 0, 1] = np.inf
+    with forced(way):
+        one, three = (convt.conv_transpose(x, w, n_threads=n, strides=[2]) for n in (1, 3))
+    assert (~np.isfinite(three)).sum() == 21
+    np.testing.assert_array_equal(bits(one), bits(three))
+
+
 @every_way
 @settings(max_examples=100, deadline=None)
 @given(config=configurations(), seed=seeds)
