@@ -35,8 +35,7 @@ from convt._box_table cimport (
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
-import numpy as np
-
+from convt._memory import WORKSPACES
 from convt.geometry import DTYPES
 
 cnp.import_array()
@@ -739,7 +738,7 @@ def run(
     cdef Py_ssize_t tasks = table.group * table.chains * splits
     cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
-    cdef cnp.ndarray scratch = np.empty(n_threads * step + CACHE_LINE, dtype=np.int8)
+    cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
     cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
     operands.dtype = <DType> <int> DTYPES.index(dtype)

@@ -20,6 +20,7 @@ from convt._elements cimport BFLOAT16, DType, FLOAT16
 
 import numpy as np
 
+from convt._memory import RESULTS, WORKSPACES
 from convt.arrays import empty_aligned
 from convt.geometry import DTYPES
 
@@ -339,7 +340,7 @@ def multipliable(uint32_t least, uint32_t most):
     return (bits_of(low), bits_of(high)) if low < high else None
 
 
-def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, int n_threads):
+def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, bint once, int n_threads):
     """Weights and bias in the layout of `table`.
 
     Parameters
@@ -351,6 +352,8 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         What the bytes of `w` are.
     b : ndarray
         ``(M,)``, in the type that sums are made in.
+    once : bool
+        Whether what is packed will be dropped after one call.
     n_threads : int
 
     Returns
@@ -366,7 +369,8 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     array.first = cnp.PyArray_BYTES(w)
     array.array_end = array.first + cnp.PyArray_NBYTES(w)
     n_weights, n_bias = table.packed_elements
-    weights, bias = empty_aligned((max(1, n_weights),), b.dtype), np.zeros(n_bias, b.dtype)
+    weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS)
+    bias = np.zeros(n_bias, b.dtype)
     if table.along_channels:
         bias[: len(b)] = b
     tasks, parts = table.group * table.blocks, 1
@@ -374,7 +378,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         parts = min(input_chunks(table), -(-4 * n_threads // tasks))
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
     widened = table.in_channels * table.block * table.kernel if array.halves else 0
-    wide = np.empty((n_threads, widened + MAX_LANES), b.dtype)
+    wide = empty_aligned((n_threads, widened + MAX_LANES), b.dtype, WORKSPACES)
     if table.double:
         finite = pack_all[double](table, &array, b, weights, bias, magnitudes, parts, wide)
     else:

@@ -1,8 +1,13 @@
 import numpy as np
 
-LARGE: int
 MOST_KEPT: int
-BLOCKS_KEPT: int
 
-def allocate(size: int) -> np.ndarray: ...
+class Reserve:
+    blocks: list[np.ndarray]
+    def __init__(self, least: int, spare: float) -> None: ...
+    def take(self, size: int) -> np.ndarray: ...
+
+RESULTS: Reserve
+WORKSPACES: Reserve
+
 def bytes_to_line(block: np.ndarray, line: int) -> int: ...

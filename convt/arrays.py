@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from convt._memory import allocate, bytes_to_line
+from convt._memory import RESULTS, Reserve, bytes_to_line
 from convt.geometry import DTYPES
 
 CACHE_LINE = 64
@@ -37,12 +37,12 @@ def as_native(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
-def empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def empty_aligned(shape: tuple[int, ...], dtype: np.dtype, reserve: Reserve = RESULTS) -> np.ndarray:
     """An uninitialised array that begins with a cache line, so that no whole vector of it straddles two."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return np.empty(shape, dtype)
-    memory = allocate(size + CACHE_LINE)
+    memory = reserve.take(size + CACHE_LINE)
     return np.ndarray(shape, dtype, memory, bytes_to_line(memory, CACHE_LINE))
 
 

@@ -160,12 +160,15 @@ class RowPlan(Plan):
 class BoxPlan(Plan):
     """The vectorised levels: boxes of cells, in tile registers or with lanes along channels or positions."""
 
-    def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: Boxes) -> None:
+    def __init__(
+        self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: Boxes, once: bool
+    ) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
         layout = boxes.layout
         path = boxes.path
         self.path = path.name
+        self.once = once
         self.block = block = boxes.block
         self.box, self.boxes, self.chain = layout.box, layout.boxes, layout.chain
         double = dtype == "float64"
@@ -210,7 +213,7 @@ class BoxPlan(Plan):
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         dtype = np.float64 if self.dtype == "float64" else np.float32
         bias = np.zeros(self.geometry.out_channels, dtype) if b is None else np.ascontiguousarray(widen(b, dtype))
-        return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.threads)
+        return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.once, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed
@@ -326,6 +329,5 @@ def make_plan(
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
-    return BoxPlan(
-        geometry, dtype, isa, threads, reason, found[0].for_threads(cells, -(-threads // geometry.group))
-    )
+    boxes = found[0].for_threads(cells, -(-threads // geometry.group))
+    return BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)

@@ -5,6 +5,7 @@ import pytest
 from cases import DTYPES, LAYOUTS, as_layout
 
 import convt
+from convt._memory import WORKSPACES
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -127,6 +128,23 @@ def test_memory_of_a_result_in_use_is_not_touched():
     layer = convt.ConvTranspose(np.ones((1, 4, 2), np.float32), strides=[2])
     views = [layer(np.full((1, 1, 1_200_000), i, np.float32))[0, 3, 5::7] for i in range(4)]
     assert [set(np.unique(view)) for view in views] == [{0.0}, {1.0}, {2.0}, {3.0}]
+
+
+def test_scratch_and_weights_of_one_call_are_used_again():
+    x, w = np.ones((1, 64, 30, 30), np.float32), np.ones((64, 64, 4, 4), np.float32)
+    seen = []
+    for _ in range(4):
+        convt.conv_transpose(x, w, strides=[2, 2])
+        seen.append({id(block) for block in WORKSPACES.blocks})
+    assert seen[1:] == [seen[0]] * 3
+
+
+def test_packed_weights_of_a_layer_are_its_own():
+    layer = convt.ConvTranspose(np.ones((64, 64, 4, 4), np.float32), strides=[2, 2])
+    x = np.ones((1, 64, 30, 30), np.float32)
+    wanted = layer(x)
+    convt.conv_transpose(x, np.full((64, 64, 4, 4), 2, np.float32), strides=[2, 2])
+    np.testing.assert_array_equal(layer(x), wanted)
 
 
 def test_memory_in_use_by_another_object_is_not_touched():
