@@ -101,7 +101,7 @@ cdef bint pack_whole_vectors(
     cdef const real_t *rows[MAX_LANES]
     cdef real_t *targets[MAX_LANES]
     cdef real_t copies[MAX_LANES * MAX_LANES]
-    if not table.along_channels or width % lanes or table.pieces and table.kernel > MOST_TURNED:
+    if not table.along_channels or width % lanes or table.kernel == 1 or table.pieces and table.kernel > MOST_TURNED:
         return False
     # Kernel positions 2 KB apart would share few sets of the first-level cache.
     turned_step = (TILE_CHANNELS + 1) * lanes
@@ -241,18 +241,27 @@ cdef void gather_columns(
     # [channel][column], or [column][channel] for the left operand of tile registers.
     cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
+    cdef Py_ssize_t i, first, turned = 0  # columns that are transposed
+    cdef const real_t *rows[MAX_LANES]
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
     cdef real_t *row = target + given.begin * step
     target += given.begin // TILE_CHANNELS * next_chunk
     for j in range(1, n):
         in_a_row &= offset[j] == offset[j - 1] + 1
+    if in_a_row and column_step > 1:
+        turned = n // table.lanes * table.lanes
     for c in range(given.begin, given.end):
         if table.pieces:
             row = wide + c % TILE_CHANNELS * step
         if in_a_row and n == tile and column_step == 1 and c < table.in_channels:
             memcpy(row, w + c * channel_step + offset[0], tile * sizeof(real_t))
         else:
-            for j in range(tile):
+            first = turned if c // table.lanes * table.lanes + table.lanes <= table.in_channels else 0
+            for j from 0 <= j < (first if c % table.lanes == 0 else 0) by table.lanes:
+                for i in range(table.lanes):
+                    rows[i] = w + (c + i) * channel_step + offset[j]
+                transpose(table, rows, 0, row + j * column_step, column_step)
+            for j in range(first, tile):
                 row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
         row += step
         if real_t is float and table.pieces and c % TILE_CHANNELS == TILE_CHANNELS - 1:
@@ -364,6 +373,8 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         input, or has no such x, or if a bias is too small to be rounded beside tile registers.
     """
     cdef Given array
+    cdef uint32_t[:, ::1] magnitudes
+    cdef Py_ssize_t task, tasks = table.group * table.blocks, parts = 1
     array.dtype = <DType> <int> DTYPES.index(dtype)
     array.halves = array.dtype == FLOAT16 or array.dtype == BFLOAT16
     array.first = cnp.PyArray_BYTES(w)
@@ -373,9 +384,8 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     bias = np.zeros(n_bias, b.dtype)
     if table.along_channels:
         bias[: len(b)] = b
-    tasks, parts = table.group * table.blocks, 1
     if tasks % n_threads:
-        parts = min(input_chunks(table), -(-4 * n_threads // tasks))
+        parts = min(input_chunks(table), (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
     widened = table.in_channels * table.block * table.kernel if array.halves else 0
     wide = empty_aligned((n_threads, widened + MAX_LANES), b.dtype, WORKSPACES)
@@ -385,7 +395,10 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         finite = pack_all[float](table, &array, b, weights, bias, magnitudes, parts, wide)
     limits = (0, 0)
     if table.pieces:
-        limits = multipliable(magnitudes[:, 0].min(), magnitudes[:, 1].max())
+        for task in range(1, tasks * parts):
+            magnitudes[0, 0] = min(magnitudes[0, 0], magnitudes[task, 0])
+            magnitudes[0, 1] = max(magnitudes[0, 1], magnitudes[task, 1])
+        limits = multipliable(magnitudes[0, 0], magnitudes[0, 1])
         if array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
             return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
     return (weights, bias, limits) if finite and limits else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convt import isa, threads
-from convt.arrays import as_array, as_native, check_out, check_same_dtype, empty_aligned
+from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Layer:
         geometry = self._rules.geometry(x_shape)
         without_kinds = self._without.union(without)
         return make_plan(
-            geometry, self._w.dtype.name, self._isa, limit, self._precision, without_kinds, self._once
+            geometry, dtype_name(self._dtype), self._isa, limit, self._precision, without_kinds, self._once
         )
 
     def _prepare(self, x_shape: tuple[int, ...], *without: str) -> tuple["Plan", "Packed | None"]:
