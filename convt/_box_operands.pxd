@@ -16,6 +16,8 @@ cdef struct Operands:
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     const char *x_end  # of its memory
+    const char *w  # where its panels are packed while a box is computed, with the end of its memory
+    const char *w_end
     char *y
     const cnp.npy_intp *x_strides
     const cnp.npy_intp *y_strides
@@ -27,6 +29,17 @@ cdef struct Box:
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
     int64_t shared  # places on axis 1 whose products the box before has made
+
+
+# What a thread computes a box in; elements are of the type that sums are made in.
+cdef struct Scratch:
+    void *input
+    void *panel  # of weights that are used once
+    void *products
+    void *sums
+    void *square  # MAX_LANES x MAX_LANES elements
+    const void **rows  # one for each place or kernel position
+    Py_ssize_t *steps  # likewise
 
 
 cdef inline void read_line(

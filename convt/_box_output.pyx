@@ -3,7 +3,9 @@
 
 from libc.stdint cimport int64_t, uint16_t
 
-from convt._box_operands cimport Box, Operands, count_runs, find_row, row_of_outputs, rows_follow, write_line
+from convt._box_operands cimport (
+    Box, Operands, Scratch, count_runs, find_row, row_of_outputs, rows_follow, write_line
+)
 from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose
 from convt._elements cimport BFLOAT16, write
 
@@ -104,9 +106,8 @@ cdef inline void list_sums(
 
 
 cdef void store_channels(
-    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **sums_of_place,
-    const Py_ssize_t *step_of_place, const real_t *bias, Py_ssize_t row, Py_ssize_t row_outputs, Py_ssize_t total,
-    const Py_ssize_t *sum_step, char *y, real_t *square,
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, Py_ssize_t row,
+    Py_ssize_t row_outputs, Py_ssize_t total, const Py_ssize_t *sum_step, char *y, const Scratch *scratch,
 ) noexcept nogil:
     """`total` outputs of each of `channels` channels, which follow each other in memory, sums lying along channels:
     rows of `row_outputs` from number `row` of a plane of cells on. `sum_step` holds the positions from a cell to the
@@ -119,6 +120,7 @@ cdef void store_channels(
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
     cdef Py_ssize_t unaligned = <size_t> y % CACHE_LINE // item
     cdef Py_ssize_t done = 0, n, i
+    cdef real_t *square = <real_t *> scratch.square
     cdef const real_t *sums[2 * MAX_LINE]  # of the outputs of the last line and the next
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
@@ -126,7 +128,9 @@ cdef void store_channels(
         n = min(line, total - done)
         if operands.stream and unaligned and done == line:
             n = min(n, line - unaligned)  # from the first aligned output on, over a few once more
-        list_sums(table, sums_of_place, step_of_place, row_outputs, sum_step, &cursor, n, sums + line)
+        list_sums(
+            table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums + line
+        )
         done += n
         if done < line:
             for i in range(line + n, 2 * line):
@@ -247,7 +251,7 @@ cdef void find_places(
 
 cdef void store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *sums, const real_t *bias, real_t *square, const real_t **sums_of_place, Py_ssize_t *step_of_place,
+    const real_t *bias, const Scratch *scratch,
 ) noexcept nogil:
     """Write every output of one block of channels, the first of which is `channel` of y; along channels `bias` is added
     to its sums."""
@@ -258,6 +262,7 @@ cdef void store(
     cdef Py_ssize_t sum_step[MAX_AXES]
     cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
+    cdef const real_t **sums_of_place = <const real_t **> scratch.rows
     cdef char *y
     for a in range(rows_axis):
         planes *= box.size[a]
@@ -281,15 +286,18 @@ cdef void store(
             if y == NULL:
                 continue
             y += begin * operands.y_strides[last + 1]
-            find_places(table, block, outer * inner, stride * inner, sums, position, sums_of_place, step_of_place)
+            find_places(
+                table, block, outer * inner, stride * inner, <const real_t *> scratch.sums, position, sums_of_place,
+                scratch.steps,
+            )
             if table.along_channels:
                 for row from 0 <= row < rows by merged:
                     store_channels(
-                        table, operands, width, sums_of_place, step_of_place, bias + table.bias_offset[block, 0], row,
-                        n, merged * n, sum_step, y + row * row_bytes, square,
+                        table, operands, width, bias + table.bias_offset[block, 0], row, n, merged * n, sum_step,
+                        y + row * row_bytes, scratch,
                     )
             else:
                 store_positions(
-                    table, operands, width, sums_of_place, step_of_place, rows // merged, merged * n, row_step,
+                    table, operands, width, sums_of_place, scratch.steps, rows // merged, merged * n, row_step,
                     row_bytes, y,
                 )

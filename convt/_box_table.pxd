@@ -111,7 +111,9 @@ cdef extern from "levels.h" nogil:
             uint32_t, uint32_t
         ) noexcept nogil
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
-        void (*split_right)(int, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*split_right)(
+            int, const float *, Py_ssize_t, float *, Py_ssize_t, uint32_t *, uint32_t *
+        ) noexcept nogil
         void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
         halves_t halves
     ctypedef struct convt_level:
@@ -129,6 +131,7 @@ ctypedef fused real_t:
 cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
+    PANEL_BYTES = 1 << 19  # of weights that are packed while a box is computed: a quarter of a second-level cache
     MAX_ROWS = 8  # of a tile with lanes along positions
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
@@ -167,6 +170,8 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
     cdef bint along_channels, double, columns_first
+    cdef bint native_columns  # of a product: [channel][kernel position], as weights are given
+    cdef Py_ssize_t panel  # columns of weights that are packed at once while a box is computed
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
@@ -186,6 +191,7 @@ cdef class BoxTable:
     cdef Py_ssize_t input_size(self) noexcept nogil
     cdef Py_ssize_t sums_size(self) noexcept nogil
     cdef Py_ssize_t products_size(self) noexcept nogil
+    cdef Py_ssize_t panel_size(self) noexcept nogil
 
 
 cdef const convt_level *find_level(str level) except NULL

@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from convt._box_operands cimport Operands
 from convt._box_table cimport (
     CACHE_LINE, BoxTable, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
 )
@@ -33,6 +34,11 @@ cdef extern from * nogil:
 
 cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
+    FETCHED = 2048  # bytes of weights that are fetched before their use, at least
+    # Any weights between these magnitudes, as the bits of floats, can be multiplied in pieces by any x between them:
+    # 2**-51 and 2**50, see `multipliable`.
+    EVER_LEAST = 76 << 23
+    EVER_MOST = 177 << 23
 
 
 # Weights as they were given, all of them or those of a task, and what has been seen of these.
@@ -45,9 +51,35 @@ cdef struct Given:
     Py_ssize_t channel_step  # bytes
     Py_ssize_t width  # elements of a channel
     Py_ssize_t channel_bytes
+    Py_ssize_t ahead  # bytes from a channel's weights to those that are fetched meanwhile
     bint finite
-    uint32_t least  # magnitude other than 0, and the greatest, as the bits of floats; for tile registers
-    uint32_t most
+    # Magnitudes for tile registers, as the bits of floats, lane by lane: the least other than 0, less 1; the greatest.
+    uint32_t least[MAX_LANES]
+    uint32_t most[MAX_LANES]
+
+
+cdef void begin_columns(
+    BoxTable table, Given *given, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width
+) noexcept nogil:
+    """From all weights to `width` of those of each input channel, from one of a block's on; none has been seen."""
+    cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(double) if table.double else sizeof(float)
+    given.channel_step = table.out_channels * table.kernel * item
+    given.first += group * table.in_channels * given.channel_step + (block * table.block * table.kernel + first) * item
+    given.width = width
+    given.channel_bytes = width * item
+    given.ahead = max(1, FETCHED // given.channel_bytes) * given.channel_step
+    given.finite = True
+    memset(given.least, 255, sizeof(given.least))
+    memset(given.most, 0, sizeof(given.most))
+
+
+cdef inline void sum_up_magnitudes(const Given *given, uint32_t *magnitudes) noexcept nogil:
+    """Of all lanes: the least other than 0, less 1, and the greatest."""
+    cdef int i
+    magnitudes[0], magnitudes[1] = given.least[0], given.most[0]
+    for i in range(1, MAX_LANES):
+        magnitudes[0] = min(magnitudes[0], given.least[i])
+        magnitudes[1] = max(magnitudes[1], given.most[i])
 
 
 cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
@@ -62,14 +94,15 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     cdef Py_ssize_t i
     # Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms.
     for i from 0 <= i < given.channel_bytes by CACHE_LINE:
-        prefetch(first + given.channel_step + i, 0, 2)
+        prefetch(first + given.ahead + i, 0, 2)
     if real_t is float and given.halves:
         table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
         source = wide
     if real_t is float and table.pieces:
-        table.level.tiles.magnitudes(source, given.width, &least, &most)
-        given.least = min(given.least, least)
-        given.most = max(given.most, most)
+        if not table.along_channels:  # `split_right` looks at what it splits
+            table.level.tiles.magnitudes(source, given.width, &least, &most)
+            given.least[0] = min(given.least[0], least - 1)
+            given.most[0] = max(given.most[0], most)
     elif real_t is float:
         given.finite &= table.level.f32.finite(source, given.width)
     else:
@@ -167,7 +200,8 @@ cdef bint pack_whole_vectors(
                 if place_of[t] >= 0:
                     table.level.tiles.split_right(
                         table.pieces, turned + t * turned_step, lanes,
-                        weights + place_of[t] + c // TILE_CHANNELS * next_of[t], lanes * tile_of[t],
+                        weights + place_of[t] + c // TILE_CHANNELS * next_of[t], lanes * tile_of[t], given.least,
+                        given.most,
                     )
     free(place_of)
     return True
@@ -230,8 +264,60 @@ cdef void spread_bias(BoxTable table, const real_t *b, Py_ssize_t block, real_t 
             target[j] = b[min(j, n - 1) // table.products.places(i)]
 
 
+cdef bint pack_panel(
+    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
+    real_t *panel,
+) noexcept nogil:
+    """`width` columns of a block from column `first` on, in their own order, [channel][kernel position], each tile as
+    `pack_block` packs it.
+
+    Returns whether a weight is not finite or, for tile registers, outside the magnitudes that any x within the same
+    ones can be multiplied by.
+    """
+    cdef Given given
+    cdef Py_ssize_t c, i, v, done, tile, channel, item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t chunk = TILE_CHANNELS if table.pieces else 1
+    cdef Py_ssize_t padded = table.padded(width), source_step
+    cdef uint32_t magnitudes[2]
+    cdef real_t *wide = panel + padded * table.depth
+    cdef const real_t *source
+    cdef real_t *target
+    given.dtype, given.halves, given.array_end = operands.dtype, not operands.plain, operands.w_end
+    given.first = operands.w
+    begin_columns(table, &given, group, block, first, width)
+    for c from 0 <= c < table.in_channels by chunk:
+        # Tile registers read whole vectors of 32 channels: where they lie, if all are there.
+        source, source_step = <const real_t *> (given.first + c * given.channel_step), given.channel_step // item
+        for i in range(min(chunk, table.in_channels - c)):
+            read_channel(table, &given, c + i, wide + i * padded)
+        if given.halves or c + chunk > table.in_channels or padded != width:
+            for i in range(chunk):
+                channel = min(chunk, table.in_channels - c)
+                if not given.halves and i < channel:
+                    memcpy(wide + i * padded, source + i * source_step, width * sizeof(real_t))
+                v = width if i < channel else 0
+                memset(wide + i * padded + v, 0, (padded - v) * sizeof(real_t))
+            source, source_step = wide, padded
+        done = 0
+        while done < width:
+            tile = table.tile_width(width - done)
+            target = panel + done * table.depth
+            if real_t is float and table.pieces:
+                for v from 0 <= v < tile by MAX_LANES:
+                    table.level.tiles.split_right(
+                        table.pieces, source + done + v, source_step,
+                        target + c // chunk * tap_step(table, tile) + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
+                        given.least, given.most,
+                    )
+            else:
+                memcpy(target + c * tile, source + done, tile * sizeof(real_t))
+            done += tile
+    sum_up_magnitudes(&given, magnitudes)
+    return not given.finite or (magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST))
+
+
 cdef void gather_columns(
-    BoxTable table, const Given *given, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset,
+    BoxTable table, Given *given, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset,
     Py_ssize_t n, Py_ssize_t tile, Py_ssize_t next_chunk, real_t *target,
 ) noexcept nogil:
     """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros; for tile registers
@@ -268,7 +354,8 @@ cdef void gather_columns(
             for j from 0 <= j < tile by MAX_LANES:
                 if table.along_channels:
                     table.level.tiles.split_right(
-                        table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile
+                        table.pieces, wide + j, tile, target + j // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
+                        given.least, given.most,
                     )
                 else:
                     table.level.tiles.split_left(
@@ -282,7 +369,7 @@ cdef bint pack_all(
     uint32_t[:, ::1] magnitudes, Py_ssize_t parts, real_t[:, ::1] wide,
 ) noexcept nogil:
     """In `parts` parts of the input channels of a block. Returns whether all weights are finite, or `magnitudes` what
-    tile registers want to know: of each part the least other than 0 and the greatest.
+    tile registers want to know: of each part the least other than 0, less 1, and the greatest.
     """
     cdef Py_ssize_t task, infinite = 0
     for task in prange(magnitudes.shape[0], schedule="dynamic", num_threads=wide.shape[0]):
@@ -303,22 +390,16 @@ cdef bint pack_task(
 ) noexcept nogil:
     """One part of one block of one group; parts are the fastest index. Returns whether its weights are finite."""
     cdef Given given = array[0]
-    cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(real_t)
     cdef Py_ssize_t part = task % parts, chunks = input_chunks(table)
     cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks
-    given.first += (group * table.in_channels * table.out_channels + block * table.block) * table.kernel * item
     given.begin, given.end = part * chunks // parts * TILE_CHANNELS, (part + 1) * chunks // parts * TILE_CHANNELS
     if not table.pieces:
         given.end = min(given.end, table.in_channels)
-    given.channel_step = table.out_channels * table.kernel * item
-    given.width = table.block_width(block) * table.kernel
-    given.channel_bytes = given.width * item
-    given.finite = True
-    given.least, given.most = -1, 0
+    begin_columns(table, &given, group, block, 0, table.block_width(block) * table.kernel)
     pack_block(table, &given, wide, block, weights + group * table.group_weights)
     if part == 0 and not table.along_channels:
         spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
-    magnitudes[0], magnitudes[1] = given.least, given.most
+    sum_up_magnitudes(&given, magnitudes)
     return given.finite
 
 
@@ -368,9 +449,10 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     Returns
     -------
     (ndarray, ndarray, (int, int)) or None
-        Packed weights and bias, and the least and greatest magnitude of x other than 0 that they can be multiplied by
-        in pieces, as the bits of floats. None if a weight is Inf or NaN, which must not meet the zeros around the
-        input, or has no such x, or if a bias is too small to be rounded beside tile registers.
+        Packed weights, or `w` where they are packed while boxes are computed, and bias, and the least and greatest
+        magnitude of x other than 0 that they can be multiplied by in pieces, as the bits of floats. None if a weight is
+        Inf or NaN, which must not meet the zeros around the input, or has no such x, or if a bias is too small to be
+        rounded beside tile registers.
     """
     cdef Given array
     cdef uint32_t[:, ::1] magnitudes
@@ -380,10 +462,14 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     array.first = cnp.PyArray_BYTES(w)
     array.array_end = array.first + cnp.PyArray_NBYTES(w)
     n_weights, n_bias = table.packed_elements
-    weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS)
     bias = np.zeros(n_bias, b.dtype)
     if table.along_channels:
         bias[: len(b)] = b
+    if table.pieces and array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
+        return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
+    if table.native_columns:
+        return w, bias, (EVER_LEAST, EVER_MOST)
+    weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS)
     if tasks % n_threads:
         parts = min(input_chunks(table), (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
@@ -398,7 +484,5 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         for task in range(1, tasks * parts):
             magnitudes[0, 0] = min(magnitudes[0, 0], magnitudes[task, 0])
             magnitudes[0, 1] = max(magnitudes[0, 1], magnitudes[task, 1])
-        limits = multipliable(magnitudes[0, 0], magnitudes[0, 1])
-        if array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
-            return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
+        limits = multipliable(magnitudes[0, 0] + 1, magnitudes[0, 1])
     return (weights, bias, limits) if finite and limits else None

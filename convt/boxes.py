@@ -35,6 +35,7 @@ class Boxes(NamedTuple):
     layout: BoxLayout
     limits: tuple[Tile, int, int, int]
     cycles: float
+    native_columns: bool = False  # weights are packed while the box is computed, in their own order
 
     @classmethod
     def of(
@@ -117,6 +118,13 @@ class Boxes(NamedTuple):
         if path.along_channels and path.columns_first:
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted, images)
+
+    def packed_in_panels(self, channels: int, threads: int) -> bool:
+        """Whether weights that are used once, to so many output channels of a group, are packed while a box is
+        computed, panel by panel: where it is the only one, and its blocks of channels enough for the threads."""
+        path = self.path
+        enough = -(-channels // self.block) >= threads
+        return path.along_channels and path.columns_first and self.layout.boxes == 1 and enough
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells."""

@@ -622,18 +622,46 @@ static void convt_amx_split_left(int pieces, const float *source, float *target,
     }
 }
 
-/* 32 channels of 16 outputs, `source` [channel][source_step], likewise: weights as the right operand. */
-static void convt_amx_split_right(int pieces, const float *source, ptrdiff_t source_step, float *target,
-                                  ptrdiff_t piece_step)
+/* Takes the next pieces of two rows, the last of three as it is: what two leave of a float is a bfloat16. */
+static inline __m512i convt_amx_next_pair(const int left, __m512 *even, __m512 *odd)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    if (left)
+        return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(*even), 16), _mm512_castps_si512(*odd));
+    const __m512i words = convt_amx_pair_bfloat16(*even, *odd);
+    *even = _mm512_sub_ps(*even, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
+    *odd = _mm512_sub_ps(*odd, _mm512_castsi512_ps(_mm512_and_si512(words, upper)));
+    return words;
+}
+
+static inline __attribute__((always_inline)) void convt_amx_right_of(const int pieces, const float *source,
+                                                                     ptrdiff_t source_step, float *target,
+                                                                     ptrdiff_t piece_step, convt_amx_range *range)
 {
     for (int pair = 0; pair < 16; pair++) {
         __m512 even = _mm512_loadu_ps(source + 2 * pair * source_step);
         __m512 odd = _mm512_loadu_ps(source + (2 * pair + 1) * source_step);
-        for (int p = 0; p < pieces; p++) {
-            const __m512i low = _mm512_srli_epi32(convt_amx_piece(0, &even), 16);
-            _mm512_storeu_si512(target + p * piece_step + 16 * pair, _mm512_or_si512(low, convt_amx_piece(0, &odd)));
-        }
+        convt_amx_extend(24, range, _mm512_castps_si512(even));
+        convt_amx_extend(24, range, _mm512_castps_si512(odd));
+        UNROLLED (p, pieces)
+            _mm512_storeu_si512(target + p * piece_step + 16 * pair, convt_amx_next_pair(p == 2, &even, &odd));
     }
+}
+
+/* 32 channels of 16 outputs, `source` [channel][source_step], likewise: weights as the right operand. `least` and
+   `most` are, lane by lane, the least magnitude other than 0, less 1, and the greatest so far. */
+static void convt_amx_split_right(int pieces, const float *source, ptrdiff_t source_step, float *target,
+                                  ptrdiff_t piece_step, uint32_t *least, uint32_t *most)
+{
+    convt_amx_range range = {_mm512_loadu_si512(least), _mm512_loadu_si512(most)};
+    if (pieces == 3)
+        convt_amx_right_of(3, source, source_step, target, piece_step, &range);
+    else if (pieces == 2)
+        convt_amx_right_of(2, source, source_step, target, piece_step, &range);
+    else
+        convt_amx_right_of(1, source, source_step, target, piece_step, &range);
+    _mm512_storeu_si512(least, range.least);
+    _mm512_storeu_si512(most, range.most);
 }
 
 /* The least magnitude other than 0 and the greatest of n elements, by their bits; NaN is the greatest. */

@@ -177,8 +177,10 @@ class Layer:
             result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
             native = result.flags.aligned and result.dtype.isnative
             target = result if native else np.empty(shape, self._dtype)
+        refused: list[str] = []
         while packed is not None and not plan.run(source, target, packed):
-            plan, packed = self._prepare(source.shape, plan.kind)
+            refused.append(plan.kind)
+            plan, packed = self._prepare(source.shape, *refused)
         if target is not result:
             result[...] = target
         return result

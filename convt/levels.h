@@ -88,7 +88,8 @@ typedef struct {
                            ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
                            uint32_t most);
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
-    void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step);
+    void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step,
+                        uint32_t *least, uint32_t *most);
     void (*magnitudes)(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most);
     convt_halves halves; /* of sums that are never subnormal */
 } convt_tiles;

@@ -57,7 +57,7 @@ class Plan:
     ----------
     geometry : Geometry
     dtype, isa, path, reason : str
-    kind : {"tiles", "vectors", "native", "rows"}
+    kind : {"panels", "tiles", "vectors", "native", "rows"}
         What multiplies: a kind whose plans refuse an operand is replaced by the next.
     threads : int
     pack_key : tuple
@@ -182,8 +182,9 @@ class BoxPlan(Plan):
             path.columns_first,
             block,
             boxes.pieces,
+            boxes.native_columns,
         )
-        self.kind = "tiles" if boxes.pieces else "vectors"
+        self.kind = "panels" if boxes.native_columns else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
         self.chains = layout.tasks
         whole = self.chains * geometry.group
@@ -191,7 +192,7 @@ class BoxPlan(Plan):
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
-        self.pack_key = (path.name, block, boxes.pieces, self.table.packing_digest)
+        self.pack_key = (self.kind, path.name, block, boxes.pieces, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
@@ -329,5 +330,10 @@ def make_plan(
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
-    boxes = found[0].for_threads(cells, -(-threads // geometry.group))
+    boxes, threads_of_group = found[0], -(-threads // geometry.group)
+    panels = once and "panels" not in without
+    if panels and boxes.packed_in_panels(geometry.out_channels // geometry.group, threads_of_group):
+        boxes = boxes._replace(native_columns=True)
+    else:
+        boxes = boxes.for_threads(cells, threads_of_group)
     return BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)

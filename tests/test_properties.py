@@ -49,6 +49,22 @@ def forced(way):
     plan.make_plan.cache_clear()
 
 
+@contextmanager
+def counted_panels():
+    """Plans that pack weights while boxes are computed, as they run."""
+    panels = []
+    run = plan.BoxPlan.run
+
+    def counting(self, *operands):
+        if self.kind == "panels":
+            panels.append(self)
+        return run(self, *operands)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan.BoxPlan, "run", counting)
+        yield panels
+
+
 def bits(array):
     return array.view(f"u{array.itemsize}")
 
@@ -452,6 +468,53 @@ def test_an_infinite_weight_in_any_part_is_noticed(way, outputs, channel):
         one, three = (convt.conv_transpose(x, w, n_threads=n, strides=[2]) for n in (1, 3))
     assert (~np.isfinite(three)).sum() == 21
     np.testing.assert_array_equal(bits(one), bits(three))
+
+
+# Columns first along channels, in every dtype that tile registers or vectors have there.
+COLUMN_WAYS = [
+    pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
+    for level, path in WAYS
+    if path in (paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
+    for dtype in DTYPES
+    if not path.tiles or dtype != np.float64
+]
+
+
+@pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 70, 4, 3), (70, 80, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((1, 33, 9), (33, 101, 7), {"strides": [3]}),  # columns that fill no vector
+        ((1, 600, 3, 3), (600, 64, 3, 3), {"group": 2}),  # several panels
+        ((1, 1100, 2, 1, 2), (1100, 65, 3, 2, 3), {"strides": [2, 1, 1], "dilations": [1, 2, 1]}),
+    ],
+)
+def test_weights_packed_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(len(w_shape))
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
+    with forced(way), counted_panels() as panels:
+        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)(x)
+        assert not panels
+        once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
+    assert panels
+    np.testing.assert_array_equal(bits(once), bits(layer))
+
+
+@pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
+@pytest.mark.parametrize("which", ["x", "w"])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e-37, 1e-20])
+def test_operands_that_panels_refuse_give_the_bits_of_a_layer(way, dtype, which, value):
+    rng = np.random.default_rng(3)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 70, 5, 4), (70, 40, 3, 3)))
+    with np.errstate(over="ignore"):
+        (x if which == "x" else w)[-1, 2, 1, 0] = value
+    with forced(way):
+        layer = convt.ConvTranspose(w)(x)
+        once = convt.conv_transpose(x, w)
+    np.testing.assert_array_equal(bits(once), bits(layer))
 
 
 @every_way
