@@ -110,6 +110,13 @@ cdef inline void multiply_tile(
         )
 
 
+cdef inline Py_ssize_t tile_begin(
+    BoxTable table, Py_ssize_t length, Py_ssize_t tiles, Py_ssize_t tile
+) noexcept nogil:
+    """The first position of a tile of a run: whole tiles and a rest in tile registers, even ones in vectors."""
+    return min(length, tile * table.max_positions) if table.pieces else tile * length // tiles
+
+
 cdef void multiply_along_channels(
     BoxTable table,
     ClassList classes,
@@ -146,12 +153,7 @@ cdef void multiply_along_channels(
                 base = run_begin(table, box, run)
                 offsets = run_taps(table, classes, box, i, run, inside)
                 for t in range(tiles):
-                    if table.pieces:
-                        p = t * table.max_positions
-                        p_end = min(length, p + table.max_positions)
-                    else:
-                        p = t * length // tiles
-                        p_end = (t + 1) * length // tiles
+                    p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
                     soon = w + n_taps * table.depth * (tile + (run * tiles + t) * soon_step)
                     multiply_tile(
                         table, p_end - p, tile, n_taps, offsets, input + (base + p) * table.x_step, w, soon, soon_step,
@@ -188,12 +190,7 @@ cdef bint multiply_native_columns(
         while done < width:
             tile = table.tile_width(width - done)
             for t in range(tiles):
-                if table.pieces:
-                    p = t * table.max_positions
-                    p_end = min(length, p + table.max_positions)
-                else:
-                    p = t * length // tiles
-                    p_end = (t + 1) * length // tiles
+                p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
                 multiply_tile(
                     table, p_end - p, tile, 1, &table.products.tap_offset[0], input + p * table.x_step, w, w, 0,
                     out + p * step + first + done, step,

@@ -331,8 +331,7 @@ def make_plan(
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
     boxes, threads_of_group = found[0], -(-threads // geometry.group)
-    panels = once and "panels" not in without
-    if panels and boxes.packed_in_panels(geometry.out_channels // geometry.group, threads_of_group):
+    if once and "panels" not in without and boxes.packed_in_panels(geometry, threads_of_group):
         boxes = boxes._replace(native_columns=True)
     else:
         boxes = boxes.for_threads(cells, threads_of_group)
