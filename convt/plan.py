@@ -11,7 +11,7 @@ from convt._box_table import BoxTable, has_tiles
 from convt.boxes import Boxes
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
-from convt.paths import CHANNELS, TILE_PATHS, VECTOR_PATHS, pieces_of
+from convt.paths import CHANNELS, COLUMNS_ALIKE, TILE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.tiling import cut
 
@@ -331,8 +331,13 @@ def make_plan(
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
     boxes, threads_of_group = found[0], -(-threads // geometry.group)
-    if once and "panels" not in without and boxes.packed_in_panels(geometry, threads_of_group):
-        boxes = boxes._replace(native_columns=True)
+    panels = None
+    if once and "panels" not in without:
+        panels = boxes
+        if boxes.path in COLUMNS_ALIKE and max(a.kernel for a in geometry.axes) > 1 and cells.most_taps == 1:
+            panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
+    if panels and panels.packed_in_panels(geometry, threads_of_group):
+        boxes = panels._replace(native_columns=True)
     else:
         boxes = boxes.for_threads(cells, threads_of_group)
     return BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)

@@ -57,6 +57,11 @@ class Cells(NamedTuple):
         """Places of a cell."""
         return math.prod(min(axis.stride, axis.output) for axis in self.axes)
 
+    @property
+    def most_taps(self) -> int:
+        """Taps of the place that has most of them."""
+        return max(len(tap_class.shifts) for tap_class in self.classes)
+
 
 class BoxLayout(NamedTuple):
     """A box of cells and its scratch. Axis 0 is the batch, the others are spatial.
