@@ -164,7 +164,7 @@ cdef void multiply_along_channels(
         out += step * table.positions()
 
 
-cdef bint multiply_native_columns(
+cdef bint multiply_panels(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length, real_t *products,
     const Scratch *scratch,
 ) noexcept nogil:
@@ -427,11 +427,11 @@ cdef bint multiply(
     cdef Py_ssize_t run, runs, length
     if table.along_channels and table.columns_first:
         length = box.size[0] * table.steps[0]
-        if not table.native_columns:
+        if not table.in_panels:
             multiply_along_channels(
                 table, table.products, box, block, 1, length, input, weights, products, scratch.steps
             )
-        elif multiply_native_columns(table, operands, box, block, length, products, scratch):
+        elif multiply_panels(table, operands, box, block, length, products, scratch):
             return True
         add_columns_along_channels(table, box, block, products, sums)
     elif table.along_channels:
@@ -729,7 +729,7 @@ cdef bint run_task(
 ) noexcept nogil:
     """A chain of boxes of one group, and one part of the group's blocks of channels; parts are the fastest index.
 
-    Returns whether the input of a box cannot be multiplied in pieces: its outputs are not written then.
+    Returns whether operands of a box cannot be multiplied so: some of its outputs are not written then.
     """
     cdef Py_ssize_t part = task % splits
     cdef Py_ssize_t rest = task // splits % table.chains
@@ -768,7 +768,7 @@ cdef bint run_tasks(
     Py_ssize_t scratch_step,
     int n_threads,
 ) noexcept nogil:
-    """Returns whether a task refused its input."""
+    """Returns whether a task refused its operands."""
     cdef Py_ssize_t task, refused = 0
     for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
         refused += run_task(
@@ -807,7 +807,8 @@ def run(
 ):
     """Compute y, every element of it.
 
-    Returns whether that was possible: tile registers refuse magnitudes that they would lose. y is then undefined.
+    Returns whether that was possible: tile registers refuse magnitudes that they would lose, panels weights that are
+    not finite. y is undefined otherwise.
 
     Parameters
     ----------
@@ -837,9 +838,8 @@ def run(
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
-    if table.native_columns:
+    if table.in_panels:
         operands.w = cnp.PyArray_BYTES(weights)
-        operands.w_end = operands.w + cnp.PyArray_NBYTES(weights)
         weights = bias  # nothing is packed
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)

@@ -16,8 +16,7 @@ cdef struct Operands:
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     const char *x_end  # of its memory
-    const char *w  # where its panels are packed while a box is computed, with the end of its memory
-    const char *w_end
+    const char *w  # where its panels are packed while a box is computed
     char *y
     const cnp.npy_intp *x_strides
     const cnp.npy_intp *y_strides

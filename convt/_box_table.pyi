@@ -15,7 +15,7 @@ class BoxTable:
         columns_first: bool,
         block: int,
         pieces: int,
-        native_columns: bool,
+        in_panels: bool,
     ) -> None: ...
     @property
     def packed_elements(self) -> tuple[int, int]: ...

@@ -139,13 +139,13 @@ cdef class BoxTable:
         Output channels of a block.
     pieces : int
         bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
-    native_columns : bool
+    in_panels : bool
         Of columns first along channels: weights are packed while boxes are computed, in their own order.
     """
 
     def __init__(
         self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
-        Py_ssize_t block, int pieces, bint native_columns
+        Py_ssize_t block, int pieces, bint in_panels
     ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
@@ -154,7 +154,7 @@ cdef class BoxTable:
         self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
         self.along_channels = along_channels
         self.columns_first = columns_first
-        self.native_columns = native_columns
+        self.in_panels = in_panels
         self.pieces = pieces
         self.halves = &self.level.tiles.halves if pieces else &self.level.halves
         self.axes = layout.axes
@@ -185,7 +185,9 @@ cdef class BoxTable:
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
             self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
         item = sizeof(double) if double else sizeof(float)
-        self.panel = max(1, PANEL_BYTES // (max(1, self.depth) * 2 * self.lanes * item)) * 2 * self.lanes
+        width = 2 * self.lanes
+        self.panel = max(1, PANEL_BYTES // (max(1, self.depth) * width * item)) * width
+        self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
         classes = layout.classes
         origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
@@ -223,7 +225,7 @@ cdef class BoxTable:
                 bias_offset[b, i] = b * block if along_channels else offset_b
                 offset_b += width + (self.block_width(b) if columns_first else 0)
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
-        self.group_weights = 0 if native_columns else offset_w
+        self.group_weights = 0 if in_panels else offset_w
         self.group_biases = self.out_channels if along_channels else offset_b
 
     @property
@@ -317,10 +319,10 @@ cdef class BoxTable:
             return 0
         if not self.along_channels:
             return n * self.line + SLACK * self.lanes
-        if self.native_columns:
+        if self.in_panels:
             return n * (self.input_elements + self.more_positions() + 1) + self.lanes
         return n * (self.input_elements + self.more_positions())
 
     cdef Py_ssize_t panel_size(self) noexcept nogil:
         """Elements of a panel of weights, and of what is packed of it at once, widened."""
-        return self.panel * (self.depth + TILE_CHANNELS) if self.native_columns else 0
+        return self.panel * (self.depth + (TILE_CHANNELS if self.pieces else 1)) if self.in_panels else 0

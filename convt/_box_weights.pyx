@@ -284,28 +284,28 @@ cdef bint pack_panel(
     ones can be multiplied by.
     """
     cdef Given given
-    cdef Py_ssize_t c, i, v, done, tile, channel, item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t c, i, v, done, tile, channels, kept, item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t chunk = TILE_CHANNELS if table.pieces else 1
     cdef Py_ssize_t padded = table.padded(width), source_step
     cdef uint32_t magnitudes[2]
     cdef real_t *wide = panel + padded * table.depth
     cdef const real_t *source
     cdef real_t *target
-    given.dtype, given.halves, given.array_end = operands.dtype, not operands.plain, operands.w_end
+    given.dtype, given.halves = operands.dtype, not operands.plain
     given.first = operands.w
     begin_columns(table, &given, group, block, first, width)
     for c from 0 <= c < table.in_channels by chunk:
-        # Tile registers read whole vectors of 32 channels: where they lie, if all are there.
+        channels = min(chunk, table.in_channels - c)
         source, source_step = <const real_t *> (given.first + c * given.channel_step), given.channel_step // item
-        for i in range(min(chunk, table.in_channels - c)):
+        for i in range(channels):
             fetch_channel(table, &given, c + i, wide + i * padded)
-        if given.halves or c + chunk > table.in_channels or padded != width:
+        # Whole vectors of 32 channels are read where they lie, if all are there.
+        if given.halves or channels < chunk or padded != width:
             for i in range(chunk):
-                channel = min(chunk, table.in_channels - c)
-                if not given.halves and i < channel:
+                if not given.halves and i < channels:
                     memcpy(wide + i * padded, source + i * source_step, width * sizeof(real_t))
-                v = width if i < channel else 0
-                memset(wide + i * padded + v, 0, (padded - v) * sizeof(real_t))
+                kept = width if i < channels else 0
+                memset(wide + i * padded + kept, 0, (padded - kept) * sizeof(real_t))
             source, source_step = wide, padded
         done = 0
         while done < width:
@@ -479,7 +479,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         bias[: len(b)] = b
     if table.pieces and array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
         return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
-    if table.native_columns:
+    if table.in_panels:
         return w, bias, (EVER_LEAST, EVER_MOST)
     weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS)
     if tasks % n_threads:

@@ -25,6 +25,7 @@ IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster 
 COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 WIDE_PANEL_CHANNELS = 1024  # up to which a panel of weights has 512 bytes of a row
+MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 
 
 class Boxes(NamedTuple):
@@ -36,7 +37,7 @@ class Boxes(NamedTuple):
     layout: BoxLayout
     limits: tuple[Tile, int, int, int]
     cycles: float
-    native_columns: bool = False  # weights are packed while the box is computed, in their own order
+    in_panels: bool = False  # weights are packed while the box is computed, in their own order
 
     @classmethod
     def of(
@@ -120,7 +121,7 @@ class Boxes(NamedTuple):
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted, images)
 
-    def packed_in_panels(self, geometry: Geometry, threads: int) -> bool:
+    def fit_panels(self, geometry: Geometry, threads: int) -> bool:
         """Whether weights that are used once are packed panel by panel while the box is computed.
 
         It must be the only one, of few positions, and a group have blocks of channels enough for the threads.
@@ -131,7 +132,7 @@ class Boxes(NamedTuple):
         # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 of 512 up to 5 %.
         few = 4 * self.layout.input_elements <= in_channels
         # Vectors multiply so fast that panels should not be narrow: 2048 channels took 1.05 to 1.2 of the time.
-        wide = path.tiles or in_channels <= WIDE_PANEL_CHANNELS
+        wide = in_channels <= (MOST_PANEL_CHANNELS if path.tiles else WIDE_PANEL_CHANNELS)
         return few and wide and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":

@@ -6,7 +6,8 @@
    first product and releases them after its last.
 
    The unit flushes subnormal operands and results, and Inf - Inf in the pieces of Inf makes NaN: callers check that
-   every magnitude lies between two limits (`split_channels`, `split_positions`, `magnitudes`). Sums of one piece are
+   every magnitude lies between two limits (`split_channels`, `split_positions`, `split_right`,
+   `magnitudes`). Sums of one piece are
    then never subnormal, which the processor's own rounding to bfloat16 would flush too. */
 
 #define CONVT_AMX
@@ -623,10 +624,10 @@ static void convt_amx_split_left(int pieces, const float *source, float *target,
 }
 
 /* Takes the next pieces of two rows, the last of three as it is: what two leave of a float is a bfloat16. */
-static inline __m512i convt_amx_next_pair(const int left, __m512 *even, __m512 *odd)
+static inline __m512i convt_amx_next_pair(const int last, __m512 *even, __m512 *odd)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
-    if (left)
+    if (last)
         return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(*even), 16), _mm512_castps_si512(*odd));
     const __m512i words = convt_amx_pair_bfloat16(*even, *odd);
     *even = _mm512_sub_ps(*even, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));

@@ -151,7 +151,8 @@ class Layer:
         TypeError, ValueError
             If `x` or `out` does not fit; nothing is written then.
         MemoryError
-            If the result or the workspace cannot be allocated; nothing is written then.
+            If the result or the workspace cannot be allocated; nothing is written then, unless a first way to
+            compute it refused the operands' magnitudes.
         """
         return self._run(x, out, ())
 

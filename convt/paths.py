@@ -39,8 +39,9 @@ CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", True, False, True, T
 POSITION_TILES = Path("position tiles", False, False, True)
 POSITION_TILE_COLUMNS = Path("position tiles, columns first", False, True, True)
 
-# Where a place has one tap these sum in the same order: columns first have nothing to add up.
-COLUMNS_ALIKE = {CHANNELS: CHANNEL_COLUMNS, CHANNEL_TILES: CHANNEL_TILE_COLUMNS}
+# Where a place has one tap these have the same sums: columns first have nothing to add up. (Of vectors, a sum of
+# products that all underflow can be -0, but not once it is added to 0.)
+COLUMNS_ALIKE = {CHANNEL_TILES: CHANNEL_TILE_COLUMNS}
 
 VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, CHANNEL_IMAGES, POSITIONS, POSITION_COLUMNS)
 TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, CHANNEL_TILE_IMAGES, POSITION_TILES, POSITION_TILE_COLUMNS)

@@ -87,11 +87,11 @@ class Plan:
         raise NotImplementedError
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
-        """Weights and bias as `run` wants them; None if this kind of plan cannot multiply them."""
+        """Weights and bias as `run` wants them; None if they are seen not to suit this kind of plan."""
         raise NotImplementedError
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
-        """Compute every element of `y`, which has some; False if this kind of plan cannot multiply `x`."""
+        """Compute every element of `y`, which has some; False if this kind of plan cannot multiply so."""
         raise NotImplementedError
 
     def explain(self) -> Report:
@@ -182,9 +182,9 @@ class BoxPlan(Plan):
             path.columns_first,
             block,
             boxes.pieces,
-            boxes.native_columns,
+            boxes.in_panels,
         )
-        self.kind = "panels" if boxes.native_columns else "tiles" if boxes.pieces else "vectors"
+        self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
         self.chains = layout.tasks
         whole = self.chains * geometry.group
@@ -336,8 +336,8 @@ def make_plan(
         panels = boxes
         if boxes.path in COLUMNS_ALIKE and max(a.kernel for a in geometry.axes) > 1 and cells.most_taps == 1:
             panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
-    if panels and panels.packed_in_panels(geometry, threads_of_group):
-        boxes = panels._replace(native_columns=True)
+    if panels and panels.fit_panels(geometry, threads_of_group):
+        boxes = panels._replace(in_panels=True)
     else:
         boxes = boxes.for_threads(cells, threads_of_group)
     return BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)

@@ -530,15 +530,30 @@ def test_single_taps_in_panels_give_the_bits_of_a_layer(way, dtype, x_shape, w_s
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
 @pytest.mark.parametrize("which", ["x", "w"])
 @pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e-37, 1e-20])
-def test_operands_that_panels_refuse_give_the_bits_of_a_layer(way, dtype, which, value):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_operands_that_panels_refuse_give_the_bits_of_a_layer(way, dtype, which, value, threads):
     rng = np.random.default_rng(3)
-    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 90, 5, 4), (90, 40, 3, 3)))
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 90, 5, 4), (90, 80, 3, 3)))
     with np.errstate(over="ignore"):
-        (x if which == "x" else w)[-1, 2, 1, 0] = value
-    with forced(way):
-        layer = convt.ConvTranspose(w)(x)
-        once = convt.conv_transpose(x, w)
+        (x if which == "x" else w)[-1, -1, 1, 0] = (
+            value  # of the weights the last block, and of a block the last panel
+        )
+    with forced(way), counted_panels() as panels:
+        layer = convt.ConvTranspose(w, n_threads=threads)(x)
+        once = np.ones_like(layer)
+        convt.conv_transpose(x, w, out=once, n_threads=threads)
+    assert panels
     np.testing.assert_array_equal(bits(once), bits(layer))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("channels", [4, 64, 1024, 2048, 4096, 20_000])
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (16, 16)])
+def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
+    axes = tuple(Axis(n, 4, 2, 1, 1, 2 * n) for n in sizes)
+    chosen = plan.make_plan(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True)
+    assert chosen.workspace <= 4 << 20
 
 
 @every_way
