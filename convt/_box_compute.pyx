@@ -8,7 +8,8 @@ of output channels. For each box:
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
    is read once is not packed but multiplied where it lies;
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
-   stays in cache, one chain of fused multiply-adds per output;
+   stays in cache, one chain of fused multiply-adds per output; weights that are used once are packed in between,
+   panel by panel (`multiply_panels`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
 Where a row of outputs takes its places from one class or two, 2 and 3 are one: `multiply_and_store`, and
@@ -30,11 +31,11 @@ from convt._box_operands cimport (
     rows_follow,
 )
 from convt._box_output cimport store
-from convt._box_weights cimport pack_panel
 from convt._box_table cimport (
     BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
     REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, lines_t, real_t, tap_class_t, tile_rows_t,
 )
+from convt._box_weights cimport pack_panel
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
 from convt._memory import WORKSPACES

@@ -3,7 +3,8 @@
 
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
 channels at each place of the class; for tile registers as ``[32 channels][tap][piece][channel][column]``. A task packs
-a block, or a part of its input channels where blocks are too few for the threads.
+a block, or a part of its input channels where blocks are too few for the threads. Weights that are used once are
+packed by whoever multiplies them, a panel of columns at a time (`pack_panel`).
 """
 
 cimport numpy as cnp
@@ -328,7 +329,7 @@ cdef bint pack_panel(
                 memcpy(target + c * tile, source + done, tile * sizeof(real_t))
             done += tile
     if not table.pieces:
-        # At once: row by row, 256 bytes each, this took longer than all the arithmetic.
+        # At once: with rows of 256 bytes looked at one by one, calls of 2048 channels took 10.9 ms instead of 8.0.
         return not all_finite(table, <const real_t *> panel, padded * table.depth)
     sum_up_magnitudes(&given, magnitudes)
     return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)

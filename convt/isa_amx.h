@@ -6,9 +6,8 @@
    first product and releases them after its last.
 
    The unit flushes subnormal operands and results, and Inf - Inf in the pieces of Inf makes NaN: callers check that
-   every magnitude lies between two limits (`split_channels`, `split_positions`, `split_right`,
-   `magnitudes`). Sums of one piece are
-   then never subnormal, which the processor's own rounding to bfloat16 would flush too. */
+   every magnitude lies between two limits (`split_channels`, `split_positions`, `split_right`, `magnitudes`). Sums of
+   one piece are then never subnormal, which the processor's own rounding to bfloat16 would flush too. */
 
 #define CONVT_AMX
 #define CONVT_AMX_TILES                                                                                                \
