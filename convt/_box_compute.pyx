@@ -8,8 +8,8 @@ of output channels. For each box:
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
    is read once is not packed but multiplied where it lies;
 2. for each block of channels and each class, call the micro-kernel along the runs: its sums go to a scratch that
-   stays in cache, one chain of fused multiply-adds per output; weights that are used once are packed in between,
-   panel by panel (`multiply_panels`);
+   stays in cache, one chain of fused multiply-adds per output; weights that are used once may be multiplied as they
+   were given (`multiply_panels`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
 Where a row of outputs takes its places from one class or two, 2 and 3 are one: `multiply_and_store`, and
@@ -32,10 +32,11 @@ from convt._box_operands cimport (
 )
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP, ONE_PASS_COLUMNS, ORIGIN, OUTPUT,
-    REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, lines_t, real_t, tap_class_t, tile_rows_t,
+    BOX, CACHE_LINE, CELLS, GIVEN_CHANNELS, INPUT, MAX_AXES, MAX_LANES, MAX_OUTER, MAX_ROWS, NO_TAP,
+    ONE_PASS_COLUMNS, ORIGIN, OUTPUT, REACH, STRIDE, TILE_POSITIONS, BoxTable, ClassList, lines_t, real_t,
+    tap_class_t, tile_rows_t,
 )
-from convt._box_weights cimport pack_panel
+from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
 from convt._memory import WORKSPACES
@@ -169,37 +170,75 @@ cdef bint multiply_panels(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length, real_t *products,
     const Scratch *scratch,
 ) noexcept nogil:
-    """The products of columns first, [position][column], with weights that are used once: panels of columns, in their
-    own order, are packed in the second-level cache. Instead of many weights the products of few positions are put in
-    order: calls with 8 MB of weights and more take 0.66 to 1.02 of the time, most 0.75 to 0.9.
+    """The products of columns first, [position][column], with weights that are used once, in panels of columns in
+    their own order. Instead of many weights the products of few positions are put in order: calls with 8 MB of weights
+    and more take 0.66 to 1.02 of the time, most 0.75 to 0.9.
 
     Returns whether weights cannot be multiplied so.
     """
-    cdef Py_ssize_t n = table.columns(table.products, block, 0), step = table.padded(n)
-    cdef Py_ssize_t first, width, tile, done, p, p_end, t
-    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
-    cdef real_t *input = <real_t *> scratch.input
-    cdef real_t *panel = <real_t *> scratch.panel
+    cdef Py_ssize_t n = table.columns(table.products, block, 0), step = table.padded(n), first, width
     cdef real_t *out = products + step  # a row further, so that rows can be put in order to where the last one was
-    cdef const real_t *w
     for first from 0 <= first < n by table.panel:
         width = min(table.panel, n - first)
-        if pack_panel(table, operands, box.group, block, first, width, panel):
+        if real_t is float and table.pieces:
+            if pack_panel(table, operands, box.group, block, first, width, <float *> scratch.panel):
+                return True
+            multiply_panel(table, length, width, scratch, out + first, step)
+        elif multiply_given(table, operands, box, block, first, width, length, scratch, out + first):
             return True
-        w = panel
-        done = 0
-        while done < width:
-            tile = table.tile_width(width - done)
-            for t in range(tiles):
-                p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
-                multiply_tile(
-                    table, p_end - p, tile, 1, &table.products.tap_offset[0], input + p * table.x_step, w, w, 0,
-                    out + p * step + first + done, step,
-                )
-            w += tile * table.depth
-            done += tile
     order_columns(table, block, length, out, products)
     return False
+
+
+cdef void multiply_panel(
+    BoxTable table, Py_ssize_t length, Py_ssize_t width, const Scratch *scratch, float *out, Py_ssize_t step
+) noexcept nogil:
+    """The products with a packed panel of weights."""
+    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions, done = 0, tile, t, p, p_end
+    cdef const float *input = <const float *> scratch.input
+    cdef const float *w = <const float *> scratch.panel
+    while done < width:
+        tile = table.tile_width(width - done)
+        for t in range(tiles):
+            p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
+            multiply_tile(
+                table, p_end - p, tile, 1, &table.products.tap_offset[0], input + p * table.x_step, w, w, 0,
+                out + p * step + done, step,
+            )
+        w += tile * table.depth
+        done += tile
+
+
+cdef bint multiply_given(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
+    Py_ssize_t length, const Scratch *scratch, real_t *out,
+) noexcept nogil:
+    """The products with a panel of weights that is not packed, some channels at a time.
+
+    Returns whether they are not finite, as those of every position are if a weight is not.
+    """
+    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), c, p, channels, w_step
+    cdef const real_t *input = <const real_t *> scratch.input
+    cdef const real_t *w
+    cdef Given given
+    begin_panel(table, operands, box.group, block, first, width, &given)
+    for p in range(length):
+        memset(out + p * step, 0, table.padded(width) * sizeof(real_t))
+    for c from 0 <= c < table.in_channels by GIVEN_CHANNELS:
+        channels = min(GIVEN_CHANNELS, table.in_channels - c)
+        w = panel_rows(table, &given, c, channels, <real_t *> scratch.panel, &w_step)
+        if real_t is float:
+            table.level.f32.native_tiles(
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+            )
+        else:
+            table.level.f64.native_tiles(
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+            )
+    if real_t is float:
+        return not table.level.f32.finite(out, width)
+    else:
+        return not table.level.f64.finite(out, width)
 
 
 cdef void order_columns(

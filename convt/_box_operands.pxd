@@ -16,7 +16,7 @@ cdef struct Operands:
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     const char *x_end  # of its memory
-    const char *w  # where its panels are packed while a box is computed
+    const char *w  # as given, where weights are read while a box is computed
     char *y
     const cnp.npy_intp *x_strides
     const cnp.npy_intp *y_strides
@@ -33,7 +33,7 @@ cdef struct Box:
 # What a thread computes a box in; elements are of the type that sums are made in.
 cdef struct Scratch:
     void *input
-    void *panel  # of weights that are used once
+    void *panel  # of weights that are used once, packed or widened
     void *products
     void *sums
     void *square  # MAX_LANES x MAX_LANES elements

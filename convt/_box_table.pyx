@@ -140,7 +140,8 @@ cdef class BoxTable:
     pieces : int
         bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
     in_panels : bool
-        Of columns first along channels: weights are packed while boxes are computed, in their own order.
+        Of columns first along channels: weights are read as they were given while a box is computed, in their own
+        order.
     """
 
     def __init__(
@@ -175,18 +176,17 @@ cdef class BoxTable:
         if pieces:
             self.max_positions = TILE_POSITIONS
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
-        if along_channels and pieces:
-            # An odd number of cache lines: the rows of a tile should not meet in few sets of the cache.
-            self.x_step = (self.depth // self.lanes | 1) * self.lanes
-        elif along_channels:
-            self.x_step = (self.in_channels + self.lanes - 1) // self.lanes * self.lanes
+        if along_channels:
+            # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
+            self.x_step = ((self.depth - 1) // self.lanes + 1 | 1) * self.lanes
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
             self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
         item = sizeof(double) if double else sizeof(float)
         width = 2 * self.lanes
-        self.panel = max(1, PANEL_BYTES // (max(1, self.depth) * width * item)) * width
+        rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
+        self.panel = max(1, PANEL_BYTES // (rows * width * item)) * width
         self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
         classes = layout.classes
@@ -324,5 +324,6 @@ cdef class BoxTable:
         return n * (self.input_elements + self.more_positions())
 
     cdef Py_ssize_t panel_size(self) noexcept nogil:
-        """Elements of a panel of weights, and of what is packed of it at once, widened."""
-        return self.panel * (self.depth + (TILE_CHANNELS if self.pieces else 1)) if self.in_panels else 0
+        """Elements of a panel of weights, packed for tile registers, and of what is read of it at once, widened."""
+        cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
+        return rows * self.panel if self.in_panels else 0

@@ -3,8 +3,8 @@
 
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
 channels at each place of the class; for tile registers as ``[32 channels][tap][piece][channel][column]``. A task packs
-a block, or a part of its input channels where blocks are too few for the threads. Weights that are used once are
-packed by whoever multiplies them, a panel of columns at a time (`pack_panel`).
+a block, or a part of its input channels where blocks are too few for the threads. Weights that are used once may be
+read, or packed for tile registers, by whoever multiplies them, a panel of columns at a time.
 """
 
 cimport numpy as cnp
@@ -41,23 +41,6 @@ cdef enum:
     # 2**-51 and 2**50, see `multipliable`.
     EVER_LEAST = 76 << 23
     EVER_MOST = 177 << 23
-
-
-# Weights as they were given, all of them or those of a task, and what has been seen of these.
-cdef struct Given:
-    DType dtype
-    bint halves
-    const char *first  # of the block's input channels
-    const char *array_end
-    Py_ssize_t begin, end  # input channels to be packed, the zeros that fill up tile registers included
-    Py_ssize_t channel_step  # bytes
-    Py_ssize_t width  # elements of a channel
-    Py_ssize_t channel_bytes
-    Py_ssize_t ahead  # bytes from a channel's weights to those that are fetched meanwhile
-    bint finite
-    # Magnitudes for tile registers, as the bits of floats, lane by lane: the least other than 0, less 1; the greatest.
-    uint32_t least[MAX_LANES]
-    uint32_t most[MAX_LANES]
 
 
 cdef void begin_columns(
@@ -280,57 +263,64 @@ cdef void spread_bias(BoxTable table, const real_t *b, Py_ssize_t block, real_t 
             target[j] = b[min(j, n - 1) // table.products.places(i)]
 
 
-cdef bint pack_panel(
+cdef void begin_panel(
     BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
-    real_t *panel,
+    Given *given,
 ) noexcept nogil:
-    """`width` columns of a block from column `first` on, in their own order, [channel][kernel position], each tile as
-    `pack_block` packs it.
-
-    Returns whether a weight is not finite or, for tile registers, outside the magnitudes that any x within the same
-    ones can be multiplied by.
-    """
-    cdef Given given
-    cdef Py_ssize_t c, i, v, done, tile, channels, kept, item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t chunk = TILE_CHANNELS if table.pieces else 1
-    cdef Py_ssize_t padded = table.padded(width), source_step
-    cdef uint32_t magnitudes[2]
-    cdef real_t *wide = panel + padded * table.depth
-    cdef const real_t *source
-    cdef real_t *target
     given.dtype, given.halves = operands.dtype, not operands.plain
     given.first = operands.w
-    begin_columns(table, &given, group, block, first, width)
-    for c from 0 <= c < table.in_channels by chunk:
-        channels = min(chunk, table.in_channels - c)
-        source, source_step = <const real_t *> (given.first + c * given.channel_step), given.channel_step // item
-        for i in range(channels):
-            fetch_channel(table, &given, c + i, wide + i * padded)
-        # Whole vectors of 32 channels are read where they lie, if all are there.
-        if given.halves or channels < chunk or padded != width:
-            for i in range(chunk):
-                if not given.halves and i < channels:
-                    memcpy(wide + i * padded, source + i * source_step, width * sizeof(real_t))
-                kept = width if i < channels else 0
-                memset(wide + i * padded + kept, 0, (padded - kept) * sizeof(real_t))
-            source, source_step = wide, padded
+    begin_columns(table, given, group, block, first, width)
+
+
+cdef const real_t *panel_rows(
+    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, real_t *wide, Py_ssize_t *step
+) noexcept nogil:
+    """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, widened and
+    with zeros for what is not there, in `wide`."""
+    cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
+    cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
+    step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
+    for i in range(channels):
+        fetch_channel(table, given, c + i, wide + i * padded)
+    if not given.halves and channels == n and padded == given.width:
+        return source
+    for i in range(n):
+        if not given.halves and i < channels:
+            memcpy(wide + i * padded, source + i * step[0], given.width * sizeof(real_t))
+        kept = given.width if i < channels else 0
+        memset(wide + i * padded + kept, 0, (padded - kept) * sizeof(real_t))
+    step[0] = padded
+    return wide
+
+
+cdef bint pack_panel(
+    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
+    float *panel,
+) noexcept nogil:
+    """`width` columns of a block from column `first` on, in their own order, [channel][kernel position], each tile as
+    `pack_block` packs it for tile registers.
+
+    Returns whether a weight is outside the magnitudes that any x within the same ones can be multiplied by.
+    """
+    cdef Given given
+    cdef Py_ssize_t c, v, done, tile, step
+    cdef uint32_t magnitudes[2]
+    cdef float *wide = panel + table.padded(width) * table.depth
+    cdef const float *source
+    cdef float *target
+    begin_panel(table, operands, group, block, first, width, &given)
+    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
+        source = panel_rows(table, &given, c, TILE_CHANNELS, wide, &step)
         done = 0
         while done < width:
             tile = table.tile_width(width - done)
-            target = panel + done * table.depth
-            if real_t is float and table.pieces:
-                for v from 0 <= v < tile by MAX_LANES:
-                    table.level.tiles.split_right(
-                        table.pieces, source + done + v, source_step,
-                        target + c // chunk * tap_step(table, tile) + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
-                        given.least, given.most,
-                    )
-            else:
-                memcpy(target + c * tile, source + done, tile * sizeof(real_t))
+            target = panel + done * table.depth + c // TILE_CHANNELS * tap_step(table, tile)
+            for v from 0 <= v < tile by MAX_LANES:
+                table.level.tiles.split_right(
+                    table.pieces, source + done + v, step, target + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
+                    given.least, given.most,
+                )
             done += tile
-    if not table.pieces:
-        # At once: with rows of 256 bytes looked at one by one, calls of 2048 channels took 10.9 ms instead of 8.0.
-        return not all_finite(table, <const real_t *> panel, padded * table.depth)
     sum_up_magnitudes(&given, magnitudes)
     return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
 

@@ -24,8 +24,8 @@ IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster 
 # images, the larger size is for those that the smaller one cannot hold: 7 to 10 % of float64, 512 channels, 16x16.
 COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
-WIDE_PANEL_CHANNELS = 1024  # up to which a panel of weights has 512 bytes of a row
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
+MOST_GIVEN_POSITIONS = 64
 
 
 class Boxes(NamedTuple):
@@ -37,7 +37,7 @@ class Boxes(NamedTuple):
     layout: BoxLayout
     limits: tuple[Tile, int, int, int]
     cycles: float
-    in_panels: bool = False  # weights are packed while the box is computed, in their own order
+    in_panels: bool = False  # weights that are used once are multiplied panel by panel, in their own order
 
     @classmethod
     def of(
@@ -67,7 +67,9 @@ class Boxes(NamedTuple):
         columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
         stored = padded(in_channels, unit)
         if path.tiles:
-            stored = padded(in_channels, 32) // 2 * pieces + (lanes if path.along_channels else 0)
+            stored = padded(in_channels, 32) // 2 * pieces
+        if path.along_channels:
+            stored = (stored // lanes | 1) * lanes
         read = stored
         if path.columns_first:
             stored += padded(block * kernel, unit)  # the products lie beside the input
@@ -122,17 +124,19 @@ class Boxes(NamedTuple):
         return lay_out(cells, *limits, wanted, images)
 
     def fit_panels(self, geometry: Geometry, threads: int) -> bool:
-        """Whether weights that are used once are packed panel by panel while the box is computed.
+        """Whether weights that are used once are multiplied panel by panel, in their own order.
 
         It must be the only one, of few positions, and a group have blocks of channels enough for the threads.
         """
         path, in_channels = self.path, geometry.in_channels // geometry.group
         if not path.along_channels or not path.columns_first or self.layout.boxes > 1:
             return False
-        # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 of 512 up to 5 %.
-        few = 4 * self.layout.input_elements <= in_channels
-        # Vectors multiply so fast that panels should not be narrow: 2048 channels took 1.05 to 1.2 of the time.
-        wide = in_channels <= (MOST_PANEL_CHANNELS if path.tiles else WIDE_PANEL_CHANNELS)
+        # In tile registers, calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196
+        # up to 5 %. With vectors, whose weights are not packed at all, 64 positions or fewer took 0.47 to 1.03 of
+        # the time, 80 positions 1.0 to 1.15.
+        positions = self.layout.input_elements
+        few = 4 * positions <= in_channels if path.tiles else positions <= MOST_GIVEN_POSITIONS
+        wide = in_channels <= MOST_PANEL_CHANNELS
         return few and wide and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":

@@ -41,6 +41,8 @@ typedef struct {
                          REAL *out, ptrdiff_t out_step);                                                               \
         void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
                        ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
+        void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
+                             const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                          \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,         \
                           const REAL *bias, REAL *out, ptrdiff_t out_step);                                            \

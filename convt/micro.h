@@ -142,6 +142,66 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 #undef IMAGES
 }
 
+/* One register tile of `native_tiles`. */
+INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
+                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
+{
+    VECTOR sums[POSITIONS][2];
+    UNROLLED (p, positions)
+        UNROLLED (v, vectors)
+            sums[p][v] = LOAD(out + p * out_step + v * LANES);
+    for (ptrdiff_t c = 0; c < channels; c++) {
+        VECTOR weights[2];
+        UNROLLED (v, vectors)
+            weights[v] = LOAD(w + v * LANES);
+        UNROLLED (p, positions)
+            UNROLLED (v, vectors)
+                sums[p][v] += x[p * x_step + c] * weights[v];
+        w += w_step;
+    }
+    UNROLLED (p, positions)
+        UNROLLED (v, vectors)
+            STORE(out + p * out_step + v * LANES, sums[p][v]);
+}
+
+/* What `native` computes, for any number of positions, in register tiles: of so few channels that their weights, whole
+   vectors of columns, stay in the first-level cache. */
+static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
+                               const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
+{
+    const ptrdiff_t tiles = (positions + POSITIONS - 1) / POSITIONS;
+    for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
+        for (ptrdiff_t t = 0; t < tiles; t++) {
+            const ptrdiff_t p = t * positions / tiles;
+#define TILE(some)                                                                                                     \
+    case some:                                                                                                         \
+        if (some <= POSITIONS) {                                                                                       \
+            if (n - j > LANES)                                                                                         \
+                NAME(native_tile)(some <= POSITIONS ? some : 1, 2, channels, x + p * x_step, x_step, w + j, w_step,    \
+                                  out + p * out_step + j, out_step);                                                   \
+            else                                                                                                       \
+                NAME(native_tile)(some <= POSITIONS ? some : 1, 1, channels, x + p * x_step, x_step, w + j, w_step,    \
+                                  out + p * out_step + j, out_step);                                                   \
+        }                                                                                                              \
+        break;
+            switch ((t + 1) * positions / tiles - p) {
+                TILE(1)
+                TILE(2)
+                TILE(3)
+                TILE(4)
+                TILE(5)
+                TILE(6)
+                TILE(7)
+                TILE(8)
+                TILE(9)
+                TILE(10)
+                TILE(11)
+                TILE(12)
+            }
+#undef TILE
+        }
+}
+
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
    `ahead`, unless 0, is fetched. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,

@@ -93,6 +93,24 @@ static void report(const char *level, const char *kernel, int wrong)
             }                                                                                                          \
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
+        for (int p = 1; p <= 3 * k->max_positions; p++)                                                                \
+            for (int some = 1; some <= 20; some += 19) { /* channels: in a row of x, and of them and columns in w */   \
+                const int n_columns = 3 * lanes, all = p <= 3 ? n_columns + 3 : n_columns, wide = all + 2;             \
+                for (int i = 0; i < p * wide; i++)                                                                     \
+                    out[i] = i % 5;                                                                                    \
+                if (p <= 3)                                                                                            \
+                    k->native(p, some, all, x, some + 1, w, wide, out, wide);                                          \
+                else                                                                                                   \
+                    k->native_tiles(p, some, all, x, some + 1, w, wide, out, wide);                                    \
+                for (int i = 0; i < p * wide; i++) {                                                                   \
+                    REAL sum = i % 5;                                                                                  \
+                    for (int c = 0; c < some && i % wide < all; c++)                                                   \
+                        sum += x[i / wide * (some + 1) + c] * w[c * wide + i % wide];                                  \
+                    wrong += sum != out[i];                                                                            \
+                }                                                                                                      \
+            }                                                                                                          \
+        report(level, #REAL " native", wrong);                                                                         \
+        wrong = 0;                                                                                                     \
         for (int r = 1; r <= 8; r++)                                                                                   \
             for (int many = 0; many < 2; many++) {                                                                     \
                 const int length = many ? 8 * lanes + 19 : n, ahead = many * STEP;                                     \

@@ -487,11 +487,12 @@ COLUMN_WAYS = [
     [
         ((2, 100, 4, 3), (100, 80, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((1, 41, 9), (41, 101, 7), {"strides": [3]}),  # columns that fill no vector
-        ((1, 600, 3, 3), (600, 64, 3, 3), {"group": 2}),  # several panels
+        ((1, 600, 3, 3), (600, 64, 3, 3), {"group": 2}),  # several panels in tile registers
+        ((1, 40, 2, 3), (40, 70, 9, 9), {"strides": [2, 2]}),  # and in vectors
         ((1, 1000, 2, 1, 2), (1000, 65, 3, 2, 3), {"strides": [2, 1, 1], "dilations": [1, 2, 1]}),
     ],
 )
-def test_weights_packed_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
+def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
     rng = np.random.default_rng(len(w_shape))
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
     b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
