@@ -158,7 +158,7 @@ def positions_stored(work: Work) -> float:
     stream_bytes, long_row = STREAM_LIMITS
     shared = not halves and outputs * item >= stream_bytes and row * item % 64 and row * item < long_row
     filled = 0.1 * item * outputs if shared else 0.0
-    scalar = work.geometry.axes[-1].stride not in (1, 2, 4, 8)  # places are interleaved one by one
+    scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
     if work.one_pass and work.path.tiles:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)

@@ -19,8 +19,6 @@
 #define STREAM(pointer, vector) _mm256_stream_ps(pointer, (__m256)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx2_f32_##kernel
-#define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
-#define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(pointer))))
 #define NARROW_FLOAT16(vector) ((NAME(halves))_mm256_cvtps_ph((__m256)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
@@ -32,23 +30,17 @@ enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #undef STREAM
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #define REAL double
 #define STREAM(pointer, vector) _mm256_stream_pd(pointer, (__m256d)(vector))
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
-#define INTERLEAVE_LOW 0, 4, 1, 5
-#define INTERLEAVE_HIGH 2, 6, 3, 7
 #include "micro.h"
 enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = POSITIONS };
 #undef REAL
 #undef STREAM
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #undef DRAIN
 #undef POSITIONS

@@ -19,8 +19,6 @@
 #define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
 #define LANES 16
 #define NAME(kernel) convt_avx512_f32_##kernel
-#define INTERLEAVE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define INTERLEAVE_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
 #define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
@@ -32,23 +30,17 @@ enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITION
 #undef STREAM
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #define REAL double
 #define STREAM(pointer, vector) _mm512_stream_pd(pointer, (__m512d)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx512_f64_##kernel
-#define INTERLEAVE_LOW 0, 8, 1, 9, 2, 10, 3, 11
-#define INTERLEAVE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #include "micro.h"
 enum { convt_avx512_f64_lanes = LANES, convt_avx512_f64_max_positions = POSITIONS };
 #undef REAL
 #undef STREAM
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #undef DRAIN
 #undef POSITIONS

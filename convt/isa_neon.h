@@ -12,8 +12,6 @@
 #define REAL float
 #define LANES 4
 #define NAME(kernel) convt_neon_f32_##kernel
-#define INTERLEAVE_LOW 0, 4, 1, 5
-#define INTERLEAVE_HIGH 2, 6, 3, 7
 #define LOAD_FLOAT16(pointer) ((NAME(vector))vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(pointer))))
 #define NARROW_FLOAT16(vector) ((NAME(halves))vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(vector))))
 #include "micro.h"
@@ -24,21 +22,15 @@ enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = POSITIONS };
 #undef REAL
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #define REAL double
 #define LANES 2
 #define NAME(kernel) convt_neon_f64_##kernel
-#define INTERLEAVE_LOW 0, 2
-#define INTERLEAVE_HIGH 1, 3
 #include "micro.h"
 enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = POSITIONS };
 #undef REAL
 #undef LANES
 #undef NAME
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
 
 #undef STREAM
 #undef DRAIN

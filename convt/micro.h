@@ -7,7 +7,6 @@
      POSITIONS      most positions of a register tile of `channels`, whose width is two vectors
      ACCUMULATORS   registers that a tile of `positions` may fill
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
-     INTERLEAVE_LOW, INTERLEAVE_HIGH   shuffle indices: a0 b0 a1 b1 ... of the lower and upper halves of a and b
 
    A tile keeps its sums in registers through the whole reduction: one chain of fused multiply-adds per output, taps
    outside, channels inside, two of these a round: with one layers took 1 to 10 % longer, four are no better. gcc 12
@@ -21,6 +20,27 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
 #define ALIGNED(pointer) (((uintptr_t)(pointer) % (LANES * sizeof(REAL))) == 0)
 #define INLINE static inline __attribute__((always_inline))
+/* Shuffles by indices of each lane. */
+#if LANES == 2
+#define EACH_LANE(index, v) index(v, 0), index(v, 1)
+#elif LANES == 4
+#define EACH_LANE(index, v) index(v, 0), index(v, 1), index(v, 2), index(v, 3)
+#elif LANES == 8
+#define EACH_LANE(index, v)                                                                                            \
+    index(v, 0), index(v, 1), index(v, 2), index(v, 3), index(v, 4), index(v, 5), index(v, 6), index(v, 7)
+#else
+#define EACH_LANE(index, v)                                                                                            \
+    index(v, 0), index(v, 1), index(v, 2), index(v, 3), index(v, 4), index(v, 5), index(v, 6), index(v, 7),            \
+        index(v, 8), index(v, 9), index(v, 10), index(v, 11), index(v, 12), index(v, 13), index(v, 14), index(v, 15)
+#endif
+#define SHUFFLE(a, b, index, v) __builtin_shufflevector(a, b, EACH_LANE(index, v))
+/* Vector v of a0 b0 a1 b1 ... */
+#define OF_TWO(v, lane) (((v) * LANES + (lane)) / 2 + (lane) % 2 * LANES)
+/* Vector v of a0 b0 c0 a1 ..., first without c, then with it. */
+#define OF_THREE(v, lane) (((v) * LANES + (lane)) / 3)
+#define PLACE_OF_THREE(v, lane) (((v) * LANES + (lane)) % 3)
+#define FIRST_TWO(v, lane) (OF_THREE(v, lane) + PLACE_OF_THREE(v, lane) % 2 * LANES)
+#define THIRD(v, lane) (PLACE_OF_THREE(v, lane) == 2 ? LANES + OF_THREE(v, lane) : (lane))
 
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
@@ -269,20 +289,29 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 #undef ROWS
 }
 
-/* A power of two of vectors, as many as places: cells after each other. Interleaving the halves of the list
-   log2(places) times does it; LANES of them are transposed so. */
+/* Vectors, as many as places, a power of two or three times one: cells after each other. Interleaving the halves of the
+   list log2(places) times does it, or the halves first and then the thirds; LANES of them are transposed so. */
 INLINE void NAME(interleave_registers)(const int places, VECTOR *block)
 {
     VECTOR next[LANES > 8 ? LANES : 8];
+    const int third = places % 3 ? 0 : places / 3, many = third ? third : places;
     UNROLL
-    for (int stage = 1; stage < places; stage *= 2) {
+    for (int stage = 1; stage < many; stage *= 2) {
         UNROLLED (i, places / 2) {
-            next[2 * i] = __builtin_shufflevector(block[i], block[i + places / 2], INTERLEAVE_LOW);
-            next[2 * i + 1] = __builtin_shufflevector(block[i], block[i + places / 2], INTERLEAVE_HIGH);
+            next[2 * i] = SHUFFLE(block[i], block[i + places / 2], OF_TWO, 0);
+            next[2 * i + 1] = SHUFFLE(block[i], block[i + places / 2], OF_TWO, 1);
         }
         UNROLLED (i, places)
             block[i] = next[i];
     }
+    UNROLLED (i, third) {
+        const VECTOR a = block[i], b = block[i + third], c = block[i + 2 * third];
+        next[3 * i] = SHUFFLE(SHUFFLE(a, b, FIRST_TWO, 0), c, THIRD, 0);
+        next[3 * i + 1] = SHUFFLE(SHUFFLE(a, b, FIRST_TWO, 1), c, THIRD, 1);
+        next[3 * i + 2] = SHUFFLE(SHUFFLE(a, b, FIRST_TWO, 2), c, THIRD, 2);
+    }
+    UNROLLED (i, 3 * third)
+        block[i] = next[i];
 }
 
 INLINE void NAME(transpose_registers)(VECTOR *block)
@@ -322,10 +351,12 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
         return;
     }
     /* Singly up to the first aligned place, if there is one. */
-    ptrdiff_t single = ((LANES * sizeof(REAL) - (uintptr_t)out % (LANES * sizeof(REAL))) / sizeof(REAL)) % LANES;
-    ptrdiff_t i = stream ? single / places : 0;
+    ptrdiff_t i = 0;
+    while (stream && i < LANES && !ALIGNED(out + i * places))
+        i++;
+    stream = stream && i < LANES;
+    i = stream ? i : 0;
     NAME(interleave_singly)(0, i, places, rows, out);
-    stream = stream && ALIGNED(out + i * places);
     for (; i + LANES <= n; i += LANES)
         NAME(interleave_cells)(places, rows, i, out, stream);
     if (stream)
@@ -345,7 +376,9 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
     switch (places) {
         PLACES(1)
         PLACES(2)
+        PLACES(3)
         PLACES(4)
+        PLACES(6)
         PLACES(8)
     default:
         NAME(interleave_singly)(0, n, places, rows, out);
@@ -371,8 +404,8 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pla
         UNROLLED (v, vectors) {
             VECTOR low = sums[i * step][v], high = low;
             if (places == 2) {
-                high = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_HIGH);
-                low = __builtin_shufflevector(low, sums[i * step + second][v], INTERLEAVE_LOW);
+                high = SHUFFLE(low, sums[i * step + second][v], OF_TWO, 1);
+                low = SHUFFLE(low, sums[i * step + second][v], OF_TWO, 0);
             }
             REAL *at = target + v * to.vector;
             if (past_caches) {
@@ -659,3 +692,10 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 #undef STORE
 #undef ALIGNED
 #undef INLINE
+#undef EACH_LANE
+#undef SHUFFLE
+#undef OF_TWO
+#undef OF_THREE
+#undef PLACE_OF_THREE
+#undef FIRST_TWO
+#undef THIRD

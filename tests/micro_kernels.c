@@ -171,7 +171,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int places = 1; places <= 9; places++)                                                                    \
             for (int stream = 0; stream < 2; stream++)                                                                 \
                 for (int shift = 0; shift < 3; shift++) {                                                              \
-                    for (int m = 1; m <= n; m++) {                                                                     \
+                    for (int m = 1; m <= 2 * n; m++) {                                                                 \
                         out[shift + m * places] = 99;                                                                  \
                         k->interleave(m, places, rows, out + shift, stream);                                           \
                         for (int i = 0; i < m; i++)                                                                    \
