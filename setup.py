@@ -93,7 +93,9 @@ setup(
             for name in (
                 "_box_compute",
                 "_box_input",
+                "_box_one_pass",
                 "_box_output",
+                "_box_products",
                 "_box_table",
                 "_box_weights",
                 "_kernels",

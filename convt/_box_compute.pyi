@@ -3,7 +3,6 @@ import numpy as np
 from convt._box_table import BoxTable
 
 STREAM_LIMITS: tuple[int, int]
-SHORT_LINE_VECTORS: int
 
 def run(
     x: np.ndarray,

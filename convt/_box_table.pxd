@@ -142,6 +142,7 @@ cdef enum:
     PANEL_BYTES = 1 << 19  # of weights that are used once, at a time: a quarter of a second-level cache
     GIVEN_CHANNELS = 64  # whose weights are multiplied as they were given: of 32, calls took 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
+    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass

@@ -4,7 +4,7 @@ import itertools
 import math
 from typing import NamedTuple, Optional
 
-from convt._box_compute import SHORT_LINE_VECTORS
+from convt._box_one_pass import SHORT_LINE_VECTORS
 from convt._box_table import lanes_and_positions
 from convt.cost import Work, estimate
 from convt.geometry import ITEMSIZE, Geometry

@@ -1,0 +1,1 @@
+SHORT_LINE_VECTORS: int

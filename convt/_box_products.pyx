@@ -1,0 +1,454 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The sums of one block of output channels of a box, in a scratch that stays in cache.
+
+The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output. With columns
+first every input is multiplied by every kernel position, and the products of each output are added up; weights that
+are used once may be multiplied as they were given then (`multiply_panels`).
+"""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy, memmove, memset
+
+from convt._box_input cimport Inside, first_input, part_inside, read_in_place
+from convt._box_operands cimport Box, Operands, Scratch, count_runs
+from convt._box_table cimport (
+    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, NO_TAP, TILE_POSITIONS, BoxTable, ClassList, real_t,
+)
+from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
+
+cdef enum:
+    AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
+    CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
+
+
+cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run) noexcept nogil:
+    """The first place of a run in the packed input."""
+    cdef Py_ssize_t a, base = 0
+    for a in range(table.run_axis - 1, table.image_runs - 1, -1):
+        base += run % box.size[a] * table.steps[a]
+        run //= box.size[a]
+    return base
+
+
+cdef inline const Py_ssize_t *run_taps(
+    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, Py_ssize_t *inside
+) noexcept nogil:
+    """Offsets of the taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one
+    cell of, are left out; `inside` has room for the list then."""
+    cdef Py_ssize_t a, t, first = classes.first_tap[i]
+    cdef const Py_ssize_t *offsets = &classes.tap_offset[0] + first
+    cdef int64_t cell, place
+    for a in range(table.run_axis - 1, 0, -1):
+        cell = box.begin[a] + run % box.size[a]
+        run //= box.size[a]
+        for t in range(classes.taps(i)):
+            place = cell + classes.shifts[first + t, a - 1]
+            if place < 0 or place >= table.axes[a, INPUT]:
+                if offsets != inside:
+                    memcpy(inside, offsets, classes.taps(i) * sizeof(Py_ssize_t))
+                    offsets = inside
+                inside[t] = NO_TAP
+    return offsets
+
+
+cdef inline void multiply_tile(
+    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t taps, const Py_ssize_t *offsets,
+    const real_t *input, const real_t *w, const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
+) noexcept nogil:
+    """`channels` of the level."""
+    cdef int vectors = width // table.lanes
+    if real_t is float and table.pieces:
+        table.level.tiles.channels(
+            table.pieces, positions, vectors, taps, offsets, table.depth, input, table.x_step, w, soon, soon_step, out,
+            out_step,
+        )
+    elif real_t is float:
+        table.level.f32.channels(
+            positions, vectors, taps, offsets, table.in_channels, input, table.x_step, w, soon, soon_step, out, out_step
+        )
+    else:
+        table.level.f64.channels(
+            positions, vectors, taps, offsets, table.in_channels, input, table.x_step, w, soon, soon_step, out, out_step
+        )
+
+
+cdef inline Py_ssize_t tile_begin(
+    BoxTable table, Py_ssize_t length, Py_ssize_t tiles, Py_ssize_t tile
+) noexcept nogil:
+    """The first position of a tile of a run: whole tiles and a rest in tile registers, even ones in vectors."""
+    return min(length, tile * table.max_positions) if table.pieces else tile * length // tiles
+
+
+cdef void multiply_along_channels(
+    BoxTable table,
+    ClassList classes,
+    const Box *box,
+    Py_ssize_t block,
+    Py_ssize_t runs,
+    Py_ssize_t length,
+    const real_t *input,
+    const real_t *weights,
+    real_t *out,
+    Py_ssize_t *inside,
+) noexcept nogil:
+    """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
+
+    `inside` has room for the taps of a class.
+    """
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step
+    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
+    cdef const Py_ssize_t *offsets
+    cdef const real_t *w
+    cdef const real_t *soon
+    for i in range(classes.n):
+        n_taps = classes.taps(i)
+        w = weights + table.weight_offset[block, i]
+        n = table.columns(classes, block, i)
+        step = table.padded(n)
+        done = 0
+        while done < n:
+            tile = table.tile_width(n - done)
+            # A tile's weights stay in the second-level cache while all positions pass; each fetches its share of the
+            # next tile's.
+            soon_step = (tile + runs * tiles - 1) // (runs * tiles)
+            for run in range(runs):
+                base = run_begin(table, box, run)
+                offsets = run_taps(table, classes, box, i, run, inside)
+                for t in range(tiles):
+                    p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
+                    soon = w + n_taps * table.depth * (tile + (run * tiles + t) * soon_step)
+                    multiply_tile(
+                        table, p_end - p, tile, n_taps, offsets, input + (base + p) * table.x_step, w, soon, soon_step,
+                        out + (run * length + p) * step + done, step,
+                    )
+            w += n_taps * table.depth * tile
+            done += tile
+        out += step * table.positions()
+
+
+cdef bint multiply_panels(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length, real_t *products,
+    const Scratch *scratch,
+) noexcept nogil:
+    """The products of columns first, [position][column], with weights that are used once, in panels of columns in
+    their own order. Instead of many weights the products of few positions are put in order: calls with 8 MB of weights
+    and more take 0.66 to 1.02 of the time, most 0.75 to 0.9.
+
+    Returns whether weights cannot be multiplied so.
+    """
+    cdef Py_ssize_t n = table.columns(table.products, block, 0), step = table.padded(n), first, width
+    cdef real_t *out = products + step  # a row further, so that rows can be put in order to where the last one was
+    for first from 0 <= first < n by table.panel:
+        width = min(table.panel, n - first)
+        if real_t is float and table.pieces:
+            if pack_panel(table, operands, box.group, block, first, width, <float *> scratch.panel):
+                return True
+            multiply_panel(table, length, width, scratch, out + first, step)
+        elif multiply_given(table, operands, box, block, first, width, length, scratch, out + first):
+            return True
+    order_columns(table, block, length, out, products)
+    return False
+
+
+cdef void multiply_panel(
+    BoxTable table, Py_ssize_t length, Py_ssize_t width, const Scratch *scratch, float *out, Py_ssize_t step
+) noexcept nogil:
+    """The products with a packed panel of weights."""
+    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions, done = 0, tile, t, p, p_end
+    cdef const float *input = <const float *> scratch.input
+    cdef const float *w = <const float *> scratch.panel
+    while done < width:
+        tile = table.tile_width(width - done)
+        for t in range(tiles):
+            p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
+            multiply_tile(
+                table, p_end - p, tile, 1, &table.products.tap_offset[0], input + p * table.x_step, w, w, 0,
+                out + p * step + done, step,
+            )
+        w += tile * table.depth
+        done += tile
+
+
+cdef bint multiply_given(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
+    Py_ssize_t length, const Scratch *scratch, real_t *out,
+) noexcept nogil:
+    """The products with a panel of weights that is not packed, some channels at a time.
+
+    Returns whether they are not finite, as those of every position are if a weight is not.
+    """
+    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), c, p, channels, w_step
+    cdef const real_t *input = <const real_t *> scratch.input
+    cdef const real_t *w
+    cdef Given given
+    begin_panel(table, operands, box.group, block, first, width, &given)
+    for p in range(length):
+        memset(out + p * step, 0, table.padded(width) * sizeof(real_t))
+    for c from 0 <= c < table.in_channels by GIVEN_CHANNELS:
+        channels = min(GIVEN_CHANNELS, table.in_channels - c)
+        w = panel_rows(table, &given, c, channels, <real_t *> scratch.panel, &w_step)
+        if real_t is float:
+            table.level.f32.native_tiles(
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+            )
+        else:
+            table.level.f64.native_tiles(
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+            )
+    if real_t is float:
+        return not table.level.f32.finite(out, width)
+    else:
+        return not table.level.f64.finite(out, width)
+
+
+cdef void order_columns(
+    BoxTable table, Py_ssize_t block, Py_ssize_t length, const real_t *source, real_t *target
+) noexcept nogil:
+    """Rows of [channel][kernel position] as [kernel position][channel]."""
+    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), lanes = table.lanes
+    cdef Py_ssize_t width = table.block_width(block), m, k, i
+    cdef const real_t *rows[MAX_LANES]
+    cdef real_t *targets[MAX_LANES]
+    for _ in range(length):
+        for m from 0 <= m < width // lanes * lanes by lanes:
+            for k from 0 <= k < table.kernel by lanes:
+                for i in range(lanes):
+                    rows[i] = source + (m + i) * table.kernel + k
+                    targets[i] = target + (k + i) * width + m
+                if real_t is float:
+                    table.level.f32.transpose_to(rows, min(lanes, table.kernel - k), targets)
+                else:
+                    table.level.f64.transpose_to(rows, min(lanes, table.kernel - k), targets)
+        for m in range(width // lanes * lanes, width):
+            for k in range(table.kernel):
+                target[k * width + m] = source[m * table.kernel + k]
+        source += step
+        target += step
+
+
+cdef void add_columns_along_channels(
+    BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, real_t *sums
+) noexcept nogil:
+    """Sums [position][column] of whole images from the products of their input positions, [position][column], without
+    their bias."""
+    cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block)
+    cdef Py_ssize_t product_step = table.padded(table.columns(table.products, block, 0))
+    cdef Py_ssize_t i, t, place, position, row, rest, a, begin, end, step, n_taps, rows = 1, cells
+    cdef int64_t index, source
+    cdef const int64_t *kernel_index
+    cdef bint inside
+    cells = table.axes[last, CELLS]
+    for a in range(last):
+        rows *= box.size[a]
+    for i in range(table.classes.n):
+        n_taps = table.classes.taps(i)
+        step = table.padded(table.columns(table.classes, block, i))
+        memset(sums, 0, rows * cells * step * sizeof(real_t))
+        for place in range(table.classes.places(i)):
+            kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
+            for t in range(n_taps):
+                index = table.classes.first_tap[i] + t
+                begin = max(0, -table.classes.shifts[index, last - 1])
+                end = min(cells, table.axes[last, INPUT] - table.classes.shifts[index, last - 1])
+                for row in range(rows if begin < end else 0):
+                    rest = row
+                    inside = True
+                    position = table.classes.shifts[index, last - 1]
+                    for a in range(last - 1, -1, -1):
+                        source = rest % box.size[a] + (table.classes.shifts[index, a - 1] if a else 0)
+                        rest //= box.size[a]
+                        inside &= 0 <= source < (table.axes[a, INPUT] if a else box.size[0])
+                        position += source * table.steps[a]
+                    if not inside:
+                        continue
+                    if real_t is float:
+                        table.level.f32.add_rows(
+                            end - begin, width,
+                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
+                            sums + (row * cells + begin) * step + place * width, step,
+                        )
+                    else:
+                        table.level.f64.add_rows(
+                            end - begin, width,
+                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
+                            sums + (row * cells + begin) * step + place * width, step,
+                        )
+        sums += step * table.positions()
+
+
+cdef void multiply_along_positions(
+    BoxTable table,
+    ClassList classes,
+    Py_ssize_t block,
+    const real_t *input,
+    Py_ssize_t x_step,
+    Py_ssize_t ahead,
+    Py_ssize_t length,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *out,
+    Py_ssize_t out_step,
+) noexcept nogil:
+    """`length` sums of every class, place and channel of a block: class after class, [column][position].
+
+    A chunk of positions of every input channel is read from memory once and then, from the caches, for every tile.
+    `ahead` is 0 for packed input, or how far before its use x is fetched.
+    """
+    cdef Py_ssize_t i, n, n_taps, done, tile, chunk = 0, size, column, step = CHUNK * table.lanes
+    cdef const Py_ssize_t *offsets
+    cdef const real_t *w
+    cdef const real_t *added
+    if table.pieces:
+        step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
+    while chunk < length:
+        size = min(step, length - chunk)
+        if ahead and length - chunk < 2 * step:
+            size = length - chunk  # the tiles of a short chunk would read beyond x
+        column = 0
+        for i in range(classes.n):
+            n_taps = classes.taps(i)
+            offsets = &classes.tap_offset[0] + classes.first_tap[i]
+            w = weights + table.weight_offset[block, i]
+            n = table.columns(classes, block, i)
+            done = 0
+            while done < n:
+                tile = table.tile_width(n - done)
+                added = bias + table.bias_offset[block, i] + done
+                if real_t is float and table.pieces:
+                    table.level.tiles.positions(
+                        table.pieces, tile // table.lanes, size, n_taps, table.depth,
+                        input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
+                        out_step,
+                    )
+                elif real_t is float:
+                    table.level.f32.positions(
+                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead, w, added,
+                        out + column * out_step + chunk, out_step,
+                    )
+                else:
+                    table.level.f64.positions(
+                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead, w, added,
+                        out + column * out_step + chunk, out_step,
+                    )
+                w += n_taps * table.depth * tile
+                done += tile
+                column += tile
+        chunk += size
+
+
+cdef void multiply_places(
+    BoxTable table,
+    const Operands *operands,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *input,
+    const real_t *weights,
+    const real_t *bias,
+    real_t *products,
+) noexcept nogil:
+    """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
+    cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
+    cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
+    cdef Py_ssize_t column, image, end, x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+    cdef const char *x
+    cdef Inside part
+    for column in range(columns if shared else 0):
+        memmove(
+            products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
+            shared * sizeof(real_t),
+        )
+    products += shared
+    if not read_in_place(table, operands, box):
+        multiply_along_positions(
+            table, table.products, block, input, table.x_step, 0, length, weights, bias, products, table.line
+        )
+        return
+    part = part_inside(table, box, 1)
+    x = first_input(table, operands, box) + (part.first + part.begin - box.begin[1]) * operands.x_strides[2]
+    for image in range(box.size[0]):
+        multiply_along_positions(
+            table, table.products, block, <const real_t *> x, x_step, AHEAD * x_step, part.end - part.begin, weights,
+            bias, products + part.begin, table.line,
+        )
+        end = table.steps[0] if image < box.size[0] - 1 else length
+        for column in range(columns):
+            memset(products + column * table.line, 0, part.begin * sizeof(real_t))
+            memset(products + column * table.line + part.end, 0, (end - part.end) * sizeof(real_t))
+        products += table.steps[0]
+        length -= table.steps[0]
+        x += operands.x_strides[0]
+
+
+cdef void add_columns_along_positions(
+    BoxTable table,
+    const Box *box,
+    Py_ssize_t block,
+    const real_t *products,
+    const real_t *added,
+    real_t *sums,
+    const real_t **terms,
+) noexcept nogil:
+    """Sums [column][position] from the products of every input place, [kernel position of a channel][place]."""
+    cdef Py_ssize_t i, n, t, m, place, run, base, n_taps, runs, length, positions = table.positions()
+    cdef const int64_t *kernel_index
+    runs = count_runs(table, box, &length)
+    for i in range(table.classes.n):
+        n_taps = table.classes.taps(i)
+        for m in range(table.block_width(block)):
+            for place in range(table.classes.places(i)):
+                kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
+                for run in range(runs):
+                    base = run_begin(table, box, run)
+                    for t in range(n_taps):
+                        terms[t] = (
+                            products + (m * table.kernel + kernel_index[t]) * table.line
+                            + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
+                        )
+                    if real_t is float:
+                        table.level.f32.accumulate(length, n_taps, terms, added[m], sums + run * length)
+                    else:
+                        table.level.f64.accumulate(length, n_taps, terms, added[m], sums + run * length)
+                sums += positions
+        n = table.columns(table.classes, block, i)
+        sums += (table.padded(n) - n) * positions
+
+
+cdef bint multiply(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, const real_t *weights,
+    const real_t *bias, const Scratch *scratch,
+) noexcept nogil:
+    """Every sum of one block of channels of a box; along channels without its bias.
+
+    Returns whether weights that are used once cannot be multiplied so.
+    """
+    cdef real_t *input = <real_t *> scratch.input
+    cdef real_t *products = <real_t *> scratch.products
+    cdef real_t *sums = <real_t *> scratch.sums
+    cdef Py_ssize_t run, runs, length
+    if table.along_channels and table.columns_first:
+        length = box.size[0] * table.steps[0]
+        if not table.in_panels:
+            multiply_along_channels(
+                table, table.products, box, block, 1, length, input, weights, products, scratch.steps
+            )
+        elif multiply_panels(table, operands, box, block, length, products, scratch):
+            return True
+        add_columns_along_channels(table, box, block, products, sums)
+    elif table.along_channels:
+        runs = count_runs(table, box, &length)
+        multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch.steps)
+    elif table.columns_first:
+        multiply_places(table, operands, box, block, input, weights, bias, products)
+        add_columns_along_positions(
+            table, box, block, products,
+            bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums,
+            <const real_t **> scratch.rows,
+        )
+    else:
+        runs = count_runs(table, box, &length)
+        for run in range(runs):
+            multiply_along_positions(
+                table, table.classes, block, input + run_begin(table, box, run), table.x_step, 0, length, weights, bias,
+                sums + run * length, table.positions(),
+            )
+    return False
