@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from convt._box_operands cimport Box, Operands
+from convt._box_operands cimport Box, Operands, array_axis
 from convt._box_table cimport INPUT, ORIGIN, PITCH, REACH, SLACK, BoxTable, real_t
 
 
@@ -29,7 +29,7 @@ cdef inline const char *first_input(BoxTable table, const Operands *operands, co
     cdef const char *x = operands.x + box.group * table.in_channels * operands.x_strides[1]
     cdef Py_ssize_t a
     for a in range(table.n_axes):
-        x += box.begin[a] * operands.x_strides[a + 1 if a else 0]
+        x += box.begin[a] * operands.x_strides[array_axis(a)]
     return x
 
 
@@ -46,7 +46,7 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
         return part.end - part.begin >= SLACK * table.lanes
     x = first_input(table, operands, box) + (table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
-        x += (box.size[a] - 1) * operands.x_strides[a + 1 if a else 0]
+        x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]
     x += (box.size[last] + table.lanes - 1) // table.lanes * table.lanes * operands.x_strides[last + 1]
     return x <= operands.x_end
 

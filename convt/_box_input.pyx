@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from convt._box_operands cimport Box, Operands, precision_in_place, read_line
+from convt._box_operands cimport Box, Operands, array_axis, precision_in_place, read_line
 from convt._box_table cimport (
     MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
 )
@@ -204,7 +204,7 @@ cdef bint pack_input(
             rest //= part.pitch
             if place < part.begin or place >= part.end:
                 rows.end = rows.begin  # nothing but zeros
-            x += (part.first + place) * operands.x_strides[a + 1 if a else 0]
+            x += (part.first + place) * operands.x_strides[array_axis(a)]
             place_of_block += place * table.steps[a]
         x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
         if table.along_channels:

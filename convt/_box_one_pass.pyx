@@ -9,7 +9,8 @@ from libc.stdint cimport int64_t
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
-    Box, Operands, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs, rows_follow,
+    Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
+    rows_follow,
 )
 from convt._box_table cimport (
     CHUNK, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t, tap_class_t,
@@ -108,7 +109,7 @@ cdef void multiply_and_store(
     if read_in_place(table, operands, box):
         input = <const real_t *> first_input(table, operands, box)
         for a in range(last):
-            steps[a] = operands.x_strides[a + 1 if a else 0] // <Py_ssize_t> sizeof(real_t)
+            steps[a] = operands.x_strides[array_axis(a)] // <Py_ssize_t> sizeof(real_t)
         lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
     n_tiles = list_tiles(table, operands, block, weights, bias, tiles)
     for outer in range(outers):

@@ -41,6 +41,11 @@ cdef struct Scratch:
     Py_ssize_t *steps  # likewise
 
 
+cdef inline Py_ssize_t array_axis(Py_ssize_t a) noexcept nogil:
+    """The axis of x and y that axis a of a box is: channels are their second."""
+    return a + 1 if a else 0
+
+
 cdef inline void read_line(
     BoxTable table, const Operands *operands, const char *source, Py_ssize_t step, Py_ssize_t n, real_t *line
 ) noexcept nogil:
@@ -119,7 +124,7 @@ cdef inline char *row_at(
         o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place[a]
         if o >= table.axes[a, OUTPUT]:
             return NULL
-        y += o * operands.y_strides[a + 1 if a else 0]
+        y += o * operands.y_strides[array_axis(a)]
     return y
 
 

@@ -94,7 +94,7 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if path.columns_first and all(len(c.shifts) <= 1 for c in layout.classes):
+    if path.columns_first and layout.most_taps <= 1:
         return math.inf  # nothing to add up
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
@@ -129,8 +129,7 @@ def readings_of_box(work: Work) -> int:
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if not work.path.along_channels or work.path.columns_first or work.path.image_runs:
         return 1
-    taps = max(len(c.shifts) for c in layout.classes)
-    near = taps * work.in_channels * 2 * lanes * work.weight_bytes <= NEAR_TILE
+    near = layout.most_taps * work.in_channels * 2 * lanes * work.weight_bytes <= NEAR_TILE
     return 1 if near else layout.runs * math.ceil(layout.run_length / tile.most)
 
 
@@ -193,7 +192,7 @@ def channel_cycles(work: Work) -> float:
         vectors += taps * (n + SINGLE_VECTOR * (n % 2))
         begun += TAP_CYCLES * taps * -(-n // 2)
     # Several taps read the input again, and the zeros between rows.
-    again = 1.03 if any(len(c.shifts) > 1 for c in layout.classes) else 0.98
+    again = 1.03 if layout.most_taps > 1 else 0.98
     positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions
 

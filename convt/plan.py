@@ -334,7 +334,7 @@ def make_plan(
     panels = None
     if once and "panels" not in without:
         panels = boxes
-        if boxes.path in COLUMNS_ALIKE and max(a.kernel for a in geometry.axes) > 1 and cells.most_taps == 1:
+        if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
             panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
     if panels and panels.fit_panels(geometry, threads_of_group):
         boxes = panels._replace(in_panels=True)

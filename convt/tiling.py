@@ -57,11 +57,6 @@ class Cells(NamedTuple):
         """Places of a cell."""
         return math.prod(min(axis.stride, axis.output) for axis in self.axes)
 
-    @property
-    def most_taps(self) -> int:
-        """Taps of the place that has most of them."""
-        return max(len(tap_class.shifts) for tap_class in self.classes)
-
 
 class BoxLayout(NamedTuple):
     """A box of cells and its scratch. Axis 0 is the batch, the others are spatial.
@@ -104,6 +99,11 @@ class BoxLayout(NamedTuple):
     def looped_axes(self) -> range:
         """The spatial axes on which a run has one cell."""
         return range(1, self.run_axis)
+
+    @property
+    def most_taps(self) -> int:
+        """Taps of the place that has most of them."""
+        return max(len(tap_class.shifts) for tap_class in self.classes)
 
     @property
     def boxes_along(self) -> int:
