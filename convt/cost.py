@@ -46,7 +46,8 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
 LINE_CYCLES = 8  # to begin a row of packed input
-HALF_CYCLES = 0.85  # to widen a half and to transpose it into packed input
+WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
+HALF_CYCLES = 1.1  # to widen a half and to transpose it into packed input
 
 
 @dataclass
@@ -113,6 +114,8 @@ def estimate(work: Work) -> float:
         cycles += HALF_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
     elif not path.along_channels:
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
+        if item == 2:
+            cycles += WIDENING_CYCLES * packed
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
     # What the only reading takes is in the factors of vectors.
     readings = layout.boxes * readings_of_box(work)
