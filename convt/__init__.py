@@ -9,8 +9,8 @@ The way through the package, top to bottom; each floor knows only those below::
     boxes, cost, paths        for each path how large its boxes are, and what they would cost
     tiling                    the output in boxes of cells
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
-    _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
     _box_one_pass             boxes multiplied and stored at once
+    _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
     _box_weights, _box_table  their packed weights, and what the loops know of boxes and levels
     _native                   images of one position, with the weights as they are
     micro.h, isa_amx.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h

@@ -209,8 +209,8 @@ def run(
 ):
     """Compute y, every element of it.
 
-    Returns whether that was possible: tile registers refuse magnitudes that they would lose, panels weights that are
-    not finite. y is undefined otherwise.
+    Returns whether that was possible: tile registers refuse magnitudes that they would lose, panels of
+    vectors products that are not finite. y is undefined otherwise.
 
     Parameters
     ----------

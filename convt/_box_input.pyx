@@ -181,7 +181,7 @@ cdef bint pack_input(
     Returns whether an element cannot be multiplied in pieces.
     """
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t row_step = operands.x_strides[last if last > 1 else 0]
+    cdef Py_ssize_t row_step = operands.x_strides[array_axis(last - 1)]
     cdef Inside columns = part_inside(table, box, last), rows = part_inside(table, box, last - 1), part
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch
     cdef Py_ssize_t blocks = 1, block, rest, a, c, size = height * width

@@ -120,7 +120,7 @@ cdef void multiply_and_store(
     lines.channels = table.in_channels
     lines.x_line = steps[row_axis]
     lines.out_line = (
-        table.axes[row_axis, STRIDE] * operands.y_strides[last if row_axis else 0] // <Py_ssize_t> sizeof(real_t)
+        table.axes[row_axis, STRIDE] * operands.y_strides[array_axis(row_axis)] // <Py_ssize_t> sizeof(real_t)
     )
     vectors = (box.size[last] - 1) // table.lanes + 1
     some_lines = SHORT_LINES if vectors < SHORT_LINE else max(1, chunk_vectors // vectors)

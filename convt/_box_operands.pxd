@@ -91,7 +91,7 @@ cdef inline bint rows_follow(BoxTable table, const Operands *operands) noexcept 
     cdef Py_ssize_t last = table.n_axes - 1
     if table.axes[last, BOX] < table.axes[last, CELLS]:
         return False
-    return operands.y_strides[last if last > 1 else 0] == table.axes[last, OUTPUT] * operands.y_strides[last + 1]
+    return operands.y_strides[array_axis(last - 1)] == table.axes[last, OUTPUT] * operands.y_strides[last + 1]
 
 
 cdef inline void next_row(BoxTable table, const Box *box, int64_t *idx) noexcept nogil:

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport (
-    Box, Operands, Scratch, count_runs, find_row, row_of_outputs, rows_follow, write_line
+    Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line
 )
 from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose
 from convt._elements cimport BFLOAT16, write
@@ -271,7 +271,7 @@ cdef void store(
     begin = box.begin[last] * inner
     end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * inner)
     rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * stride, cells * stride)
-    row_bytes = operands.y_strides[rows_axis + 1 if rows_axis else 0]
+    row_bytes = operands.y_strides[array_axis(rows_axis)]
     n = end - begin
     # One long row; along positions, if its sums follow each other too.
     if rows_follow(table, operands) and (table.along_channels or (stride == 1 and row_step * inner == n)):

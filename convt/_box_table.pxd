@@ -180,7 +180,7 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
     cdef int pieces
     cdef bint along_channels, double, columns_first
-    cdef bint in_panels  # weights are multiplied as they were given, columns [channel][kernel position]
+    cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row

@@ -458,7 +458,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     Returns
     -------
     (ndarray, ndarray, (int, int)) or None
-        Packed weights, or `w` where they are packed while boxes are computed, and bias, and the least and greatest
+        Packed weights, or `w` where they are read while boxes are computed, and bias, and the least and greatest
         magnitude of x other than 0 that they can be multiplied by in pieces, as the bits of floats. None if a weight is
         Inf or NaN, which must not meet the zeros around the input, or has no such x, or if a bias is too small to be
         rounded beside tile registers.

@@ -26,6 +26,7 @@ COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 MOST_GIVEN_POSITIONS = 64
+MOST_PANEL_COLUMNS = 1 << 15
 
 
 class Boxes(NamedTuple):
@@ -127,17 +128,21 @@ class Boxes(NamedTuple):
         """Whether weights that are used once are multiplied panel by panel, in their own order.
 
         It must be the only one, of few positions, and a group have blocks of channels enough for the threads.
+        Columns are limited by the scratch: their products take a row more than without panels.
         """
         path, in_channels = self.path, geometry.in_channels // geometry.group
         if not path.along_channels or not path.columns_first or self.layout.boxes > 1:
             return False
-        # In tile registers, calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196
-        # up to 5 %. With vectors, whose weights are not packed at all, 64 positions or fewer took 0.47 to 1.03 of
-        # the time, 80 positions 1.0 to 1.15.
+        if self.block * math.prod(a.kernel for a in geometry.axes) > MOST_PANEL_COLUMNS:
+            return False
         positions = self.layout.input_elements
-        few = 4 * positions <= in_channels if path.tiles else positions <= MOST_GIVEN_POSITIONS
-        wide = in_channels <= MOST_PANEL_CHANNELS
-        return few and wide and -(-geometry.out_channels // geometry.group // self.block) >= threads
+        if path.tiles:
+            # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
+            few = 4 * positions <= in_channels <= MOST_PANEL_CHANNELS
+        else:
+            # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
+            few = positions <= MOST_GIVEN_POSITIONS
+        return few and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells."""

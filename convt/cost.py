@@ -47,7 +47,7 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
 LINE_CYCLES = 8  # to begin a row of packed input
 WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
-HALF_CYCLES = 1.1  # to widen a half and to transpose it into packed input
+TRANSPOSING_CYCLES = 1.1  # the same, lanes along channels
 
 
 @dataclass
@@ -111,7 +111,7 @@ def estimate(work: Work) -> float:
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if item == 8 else 1) * packed
     elif path.along_channels and item == 2:
-        cycles += HALF_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
+        cycles += TRANSPOSING_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
     elif not path.along_channels:
         cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
         if item == 2:

@@ -8,9 +8,10 @@
      ACCUMULATORS   registers that a tile of `positions` may fill
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
 
-   A tile keeps its sums in registers through the whole reduction: one chain of fused multiply-adds per output, taps
-   outside, channels inside, two of these a round: with one layers took 1 to 10 % longer, four are no better. gcc 12
-   and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
+   A tile keeps its sums in registers through the whole reduction, or some channels of it where weights are read as they
+   lie: one chain of fused multiply-adds per output, taps outside, channels inside, of packed weights two a round: with
+   one layers took 1 to 10 % longer, four are no better. gcc 12 and clang 14 turn the unrolled arrays into registers
+   (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
@@ -184,8 +185,8 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
             STORE(out + p * out_step + v * LANES, sums[p][v]);
 }
 
-/* What `native` computes, for any number of positions, in register tiles: of so few channels that their weights, whole
-   vectors of columns, stay in the first-level cache. */
+/* What `native` computes, for any number of positions and whole vectors of columns, in register tiles. Of few channels:
+   the weights of a tile should stay in cache for all positions. */
 static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
                                const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {

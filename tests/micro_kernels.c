@@ -94,22 +94,25 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
         for (int p = 1; p <= 3 * k->max_positions; p++)                                                                \
-            for (int some = 1; some <= 20; some += 19) { /* channels: in a row of x, and of them and columns in w */   \
-                const int n_columns = 3 * lanes, all = p <= 3 ? n_columns + 3 : n_columns, wide = all + 2;             \
-                for (int i = 0; i < p * wide; i++)                                                                     \
+            for (int many = 0; many < 4; many++) { /* channels: one or 20; whole vectors in tiles, or a few images */  \
+                const int some = many % 2 ? 20 : 1, tiles = many / 2, all = 3 * lanes + (tiles ? 0 : 3);               \
+                const int x_row = some + 1, row = all + 2;                                                             \
+                if (!tiles && p > 3)                                                                                   \
+                    continue;                                                                                          \
+                for (int i = 0; i < p * row; i++)                                                                      \
                     out[i] = i % 5;                                                                                    \
-                if (p <= 3)                                                                                            \
-                    k->native(p, some, all, x, some + 1, w, wide, out, wide);                                          \
+                if (tiles)                                                                                             \
+                    k->native_tiles(p, some, all, x, x_row, w, row, out, row);                                         \
                 else                                                                                                   \
-                    k->native_tiles(p, some, all, x, some + 1, w, wide, out, wide);                                    \
-                for (int i = 0; i < p * wide; i++) {                                                                   \
+                    k->native(p, some, all, x, x_row, w, row, out, row);                                               \
+                for (int i = 0; i < p * row; i++) {                                                                    \
                     REAL sum = i % 5;                                                                                  \
-                    for (int c = 0; c < some && i % wide < all; c++)                                                   \
-                        sum += x[i / wide * (some + 1) + c] * w[c * wide + i % wide];                                  \
+                    for (int c = 0; c < some && i % row < all; c++)                                                    \
+                        sum += x[i / row * x_row + c] * w[c * row + i % row];                                          \
                     wrong += sum != out[i];                                                                            \
                 }                                                                                                      \
             }                                                                                                          \
-        report(level, #REAL " native", wrong);                                                                         \
+        report(level, #REAL " native, native_tiles", wrong);                                                           \
         wrong = 0;                                                                                                     \
         for (int r = 1; r <= 8; r++)                                                                                   \
             for (int many = 0; many < 2; many++) {                                                                     \

@@ -51,7 +51,7 @@ def forced(way):
 
 @contextmanager
 def counted_panels():
-    """Plans that pack weights while boxes are computed, as they run."""
+    """Plans that read weights panel by panel while a box is computed, as they run."""
     panels = []
     run = plan.BoxPlan.run
 
@@ -149,6 +149,8 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 2, 700_001), (2, 2, 3), (1,), (1, 1)),
         ((1, 2, 700_000), (2, 2, 2), (2,), (0, 0)),  # one row in several boxes
         ((1, 2, 700_000), (2, 2, 4), (2,), (1, 1)),
+        ((1, 4, 230, 1111), (4, 2, 1, 3), (1, 3), (0, 0, 0, 0)),  # three places
+        ((1, 4, 300_001), (4, 2, 7), (6,), (1, 1)),  # six
     ],
 )
 def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
@@ -488,7 +490,8 @@ COLUMN_WAYS = [
         ((2, 100, 4, 3), (100, 80, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((1, 41, 9), (41, 101, 7), {"strides": [3]}),  # columns that fill no vector
         ((1, 600, 3, 3), (600, 64, 3, 3), {"group": 2}),  # several panels in tile registers
-        ((1, 40, 2, 3), (40, 70, 9, 9), {"strides": [2, 2]}),  # and in vectors
+        ((1, 40, 2, 3), (40, 70, 9, 15), {"strides": [2, 2]}),  # and in vectors
+        ((1, 260, 8, 8), (260, 70, 4, 4), {"strides": [2, 2]}),  # as many positions as vectors may have
         ((1, 1000, 2, 1, 2), (1000, 65, 3, 2, 3), {"strides": [2, 1, 1], "dilations": [1, 2, 1]}),
     ],
 )
@@ -529,16 +532,25 @@ def test_single_taps_in_panels_give_the_bits_of_a_layer(way, dtype, x_shape, w_s
 
 
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
-@pytest.mark.parametrize("which", ["x", "w"])
+@pytest.mark.parametrize(
+    ("which", "index", "x_shape", "w_shape"),
+    [
+        ("x", (-1, -1, 1, 0), (1, 90, 5, 4), (90, 80, 3, 3)),
+        ("x", (0, 0, 0, 0), (1, 90, 5, 4), (90, 80, 3, 3)),  # the position whose products are looked at
+        ("w", (-1, -1, 1, 0), (1, 90, 5, 4), (90, 80, 3, 3)),  # the last block
+        ("w", (-1, 31, -1, -1), (1, 40, 2, 3), (40, 70, 9, 15)),  # of a block the last of several panels
+    ],
+)
 @pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e-37, 1e-20])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_operands_that_panels_refuse_give_the_bits_of_a_layer(way, dtype, which, value, threads):
+def test_operands_that_panels_refuse_give_the_bits_of_a_layer(
+    way, dtype, which, index, x_shape, w_shape, value, threads
+):
     rng = np.random.default_rng(3)
-    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 90, 5, 4), (90, 80, 3, 3)))
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    x[:, :, 0, 0] = 0
     with np.errstate(over="ignore"):
-        (x if which == "x" else w)[-1, -1, 1, 0] = (
-            value  # of the weights the last block, and of a block the last panel
-        )
+        (x if which == "x" else w)[index] = value
     with forced(way), counted_panels() as panels:
         layer = convt.ConvTranspose(w, n_threads=threads)(x)
         once = np.ones_like(layer)
@@ -550,10 +562,18 @@ def test_operands_that_panels_refuse_give_the_bits_of_a_layer(way, dtype, which,
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("channels", [4, 64, 1024, 2048, 4096, 20_000])
-@pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (16, 16)])
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (8, 8), (16, 16)])
 def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
     axes = tuple(Axis(n, 4, 2, 1, 1, 2 * n) for n in sizes)
     chosen = plan.make_plan(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True)
+    assert chosen.workspace <= 4 << 20
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_scratch_of_one_call_is_bounded_for_a_large_kernel(level, dtype):
+    axes = (Axis(2, 120_000, 4096, 1, 0, 124_096),)
+    chosen = plan.make_plan(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True)
     assert chosen.workspace <= 4 << 20
 
 
