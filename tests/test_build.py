@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def sources(tmp_path):
     """A copy of what is built, and a compiler in front of the real one that knows no OpenMP."""
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(
         ROOT / "convt", tmp_path / "convt", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__")
@@ -40,6 +40,19 @@ def setup(sources, *command, **environment):
         capture_output=True,
         text=True,
     )
+
+
+def test_source_distribution_builds(sources):
+    made = setup(sources, "sdist")
+    assert made.returncode == 0, made.stderr
+    (archive,) = sources.glob("dist/*.tar.gz")
+    shutil.unpack_archive(archive, sources / "unpacked", filter="data")
+    (unpacked,) = (sources / "unpacked").iterdir()
+    assert not list(unpacked.glob("convt/*.c"))  # generated anew
+    (sources / "cc").rename(unpacked / "cc")
+    built = setup(unpacked, "build_ext", "--inplace")
+    assert built.returncode == 0, built.stderr
+    assert len(list(unpacked.glob("convt/*.so"))) == len(list(sources.glob("convt/*.pyx")))
 
 
 def test_builds_serially_with_a_warning_and_computes(sources):
