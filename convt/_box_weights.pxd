@@ -5,13 +5,13 @@ from convt._box_table cimport BoxTable, MAX_LANES, real_t
 from convt._elements cimport DType
 
 
-# Weights as they were given, all of them or those of a task, and what has been seen of these.
+# Weights as they were given, all of them or those of a task or panel, and what has been seen of these.
 cdef struct Given:
     DType dtype
     bint halves
     const char *first  # of the block's input channels
     const char *array_end
-    Py_ssize_t begin, end  # input channels to be packed, the zeros that fill up tile registers included
+    Py_ssize_t begin, end  # of a task: input channels to be packed, zeros that fill up tile registers included
     Py_ssize_t channel_step  # bytes
     Py_ssize_t width  # elements of a channel
     Py_ssize_t channel_bytes

@@ -80,6 +80,32 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
             STORE(out + p * out_step + v * LANES, sums[p][v]);
 }
 
+/* `CALL(positions, vectors)` with both known to the compiler: up to POSITIONS, and 1 or 2. */
+#define EVERY_TILE(positions, vectors, CALL)                                                                           \
+    switch (positions) {                                                                                               \
+        ONE_TILE(1, vectors, CALL)                                                                                     \
+        ONE_TILE(2, vectors, CALL)                                                                                     \
+        ONE_TILE(3, vectors, CALL)                                                                                     \
+        ONE_TILE(4, vectors, CALL)                                                                                     \
+        ONE_TILE(5, vectors, CALL)                                                                                     \
+        ONE_TILE(6, vectors, CALL)                                                                                     \
+        ONE_TILE(7, vectors, CALL)                                                                                     \
+        ONE_TILE(8, vectors, CALL)                                                                                     \
+        ONE_TILE(9, vectors, CALL)                                                                                     \
+        ONE_TILE(10, vectors, CALL)                                                                                    \
+        ONE_TILE(11, vectors, CALL)                                                                                    \
+        ONE_TILE(12, vectors, CALL)                                                                                    \
+    }
+#define ONE_TILE(p, vectors, CALL)                                                                                     \
+    case p:                                                                                                            \
+        if (p <= POSITIONS) {                                                                                          \
+            if ((vectors) == 2)                                                                                        \
+                CALL(p <= POSITIONS ? p : 1, 2);                                                                       \
+            else                                                                                                       \
+                CALL(p <= POSITIONS ? p : 1, 1);                                                                       \
+        }                                                                                                              \
+        break;
+
 /* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
@@ -87,34 +113,10 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
    that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                           REAL *out, ptrdiff_t out_step)
-{
-#define TILE(p)                                                                                                        \
-    case p:                                                                                                            \
-        if (p <= POSITIONS) {                                                                                          \
-            if (vectors == 2)                                                                                          \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 2, taps, tap_offset, channels, x, x_step, w, soon,         \
-                                    soon_step, out, out_step);                                                         \
-            else                                                                                                       \
-                NAME(channels_tile)(p <= POSITIONS ? p : 1, 1, taps, tap_offset, channels, x, x_step, w, soon,         \
-                                    soon_step, out, out_step);                                                         \
-        }                                                                                                              \
-        break;
-    switch (positions) {
-        TILE(1)
-        TILE(2)
-        TILE(3)
-        TILE(4)
-        TILE(5)
-        TILE(6)
-        TILE(7)
-        TILE(8)
-        TILE(9)
-        TILE(10)
-        TILE(11)
-        TILE(12)
-    }
-#undef TILE
+                           REAL *out, ptrdiff_t out_step){
+#define CALL(p, v) NAME(channels_tile)(p, v, taps, tap_offset, channels, x, x_step, w, soon, soon_step, out, out_step)
+    EVERY_TILE(positions, vectors, CALL)
+#undef CALL
 }
 
 /* Lanes along columns of weights that lie as they were given: out[i][j] += x[i][c] * w[c][j] for up to 4 channels. The
@@ -194,32 +196,10 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
     for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
         for (ptrdiff_t t = 0; t < tiles; t++) {
             const ptrdiff_t p = t * positions / tiles;
-#define TILE(some)                                                                                                     \
-    case some:                                                                                                         \
-        if (some <= POSITIONS) {                                                                                       \
-            if (n - j > LANES)                                                                                         \
-                NAME(native_tile)(some <= POSITIONS ? some : 1, 2, channels, x + p * x_step, x_step, w + j, w_step,    \
-                                  out + p * out_step + j, out_step);                                                   \
-            else                                                                                                       \
-                NAME(native_tile)(some <= POSITIONS ? some : 1, 1, channels, x + p * x_step, x_step, w + j, w_step,    \
-                                  out + p * out_step + j, out_step);                                                   \
-        }                                                                                                              \
-        break;
-            switch ((t + 1) * positions / tiles - p) {
-                TILE(1)
-                TILE(2)
-                TILE(3)
-                TILE(4)
-                TILE(5)
-                TILE(6)
-                TILE(7)
-                TILE(8)
-                TILE(9)
-                TILE(10)
-                TILE(11)
-                TILE(12)
-            }
-#undef TILE
+#define CALL(some, v)                                                                                                  \
+    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, out + p * out_step + j, out_step)
+            EVERY_TILE((t + 1) * positions / tiles - p, n - j > LANES ? 2 : 1, CALL)
+#undef CALL
         }
 }
 
@@ -693,6 +673,8 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 #undef STORE
 #undef ALIGNED
 #undef INLINE
+#undef EVERY_TILE
+#undef ONE_TILE
 #undef EACH_LANE
 #undef SHUFFLE
 #undef OF_TWO
