@@ -15,7 +15,7 @@ import numpy as np
 
 cnp.import_array()
 
-LEAST_KEPT, MOST_KEPT = 1 << 16, (1 << 26) + 4096  # bytes of a block, with room to align 64 MB
+LEAST_KEPT, MOST_KEPT = 1 << 16, (1 << 27) + 4096  # bytes of a block, with room to align 128 MB
 
 
 @cython.final
