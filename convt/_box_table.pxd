@@ -39,7 +39,7 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
-            const float *, const float *, float *, Py_ssize_t
+            Py_ssize_t, const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
             int, bint, int, const tap_class_t *, const lines_t *, const float *, float **, bint
@@ -72,7 +72,7 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
-            const double *, const double *, double *, Py_ssize_t
+            Py_ssize_t, const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
             int, bint, int, const tap_class_t *, const lines_t *, const double *, double **, bint

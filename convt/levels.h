@@ -44,8 +44,8 @@ typedef struct {
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
                              const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                          \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
-                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,         \
-                          const REAL *bias, REAL *out, ptrdiff_t out_step);                                            \
+                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,       \
+                          const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step);                             \
         void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
                               const convt_lines *lines, const REAL *x, REAL *const *out, int stream);                  \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \

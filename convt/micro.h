@@ -204,10 +204,10 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
 }
 
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
-   `ahead`, unless 0, is fetched. */
+   `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                  ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
-                                 ptrdiff_t ahead, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
+                                 ptrdiff_t ahead, ptrdiff_t later, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
 {
     UNROLLED (r, rows)
         UNROLLED (v, vectors)
@@ -222,6 +222,9 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
             if (ahead)
                 UNROLLED (v, vectors)
                     __builtin_prefetch(line + ahead + v * x_vector);
+            if (later)
+                UNROLLED (v, vectors)
+                    __builtin_prefetch(line + later + v * x_vector, 0, 2);
             UNROLLED (r, rows)
                 UNROLLED (v, vectors)
                     sums[r][v] += w[r] * inputs[v];
@@ -235,23 +238,25 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
-   lie x_step after the last one's, and what lies `ahead` of them, unless 0, is fetched: asked for in the loop over
-   channels, packed input took 5 % longer. */
+   lie x_step after the last one's. What lies `ahead` of them and `later`, unless 0, is fetched into the first-level
+   cache and the second-level one: asked for in the loop over channels, packed input took 5 % longer. */
 static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, const REAL *w,
-                            const REAL *bias, REAL *out, ptrdiff_t out_step)
+                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,
+                            const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
+#define SUM_TILE(n, ahead, later)                                                                                      \
+    NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, later, w, bias, sums)
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
         for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
             const ptrdiff_t early = positions - VECTORS(n) * LANES, p = early < next && early > 0 ? early : next;      \
             VECTOR sums[8][8];                                                                                         \
-            if (ahead)                                                                                                 \
-                NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, w, bias,  \
-                                     sums);                                                                            \
+            if (later)                                                                                                 \
+                SUM_TILE(n, ahead, later);                                                                             \
+            else if (ahead)                                                                                            \
+                SUM_TILE(n, ahead, 0);                                                                                 \
             else                                                                                                       \
-                NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, 0, w, bias,      \
-                                     sums);                                                                            \
+                SUM_TILE(n, 0, 0);                                                                                     \
             UNROLLED (r, n)                                                                                            \
                 UNROLLED (v, VECTORS(n))                                                                               \
                     STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
@@ -268,6 +273,7 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
         ROWS(8)
     }
 #undef ROWS
+#undef SUM_TILE
 }
 
 /* Vectors, as many as places, a power of two or three times one: cells after each other. Interleaving the halves of the
@@ -410,10 +416,10 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
 {
     VECTOR sums[8][8];
     NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, lines->channels, x, lines->x_channel,
-                         x_vector, 0, classes[0].w, classes[0].bias, sums);
+                         x_vector, 0, 0, classes[0].w, classes[0].bias, sums);
     if (pairs)
         NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, lines->channels, x,
-                             lines->x_channel, x_vector, 0, classes[1].w, classes[1].bias, sums + 4);
+                             lines->x_channel, x_vector, 0, 0, classes[1].w, classes[1].bias, sums + 4);
     NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : places - 1, sums,
                      to);
 }
