@@ -124,8 +124,11 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
             TRANSPOSE_BFLOAT16(rows, offset, added, block);
         else
             NAME(transpose_pairs)(0, rows, offset, added, block);
-        UNROLLED (i, LANES)
+        UNROLLED (i, LANES) {
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
+            /* These are too many rows to be foreseen: 1 to 3 % of bfloat16 in tile registers. */
+            __builtin_prefetch(out + i * out_step + 2 * LANES, 1, 3);
+        }
         return;
     }
     for (int i = 0; i < LANES; i++)
