@@ -177,23 +177,30 @@ cdef bint multiply_given(
 
     Returns whether they are not finite, as those of every position are if a weight is not.
     """
-    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), c, p, channels, w_step
+    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), c, p, channels, w_step, later
+    # Of few positions the products wait for weights, which are fetched meanwhile, fewer channels at a time: their rows
+    # meet in few sets of the caches. 512 to 256 channels, kernel 4, stride 2, 4x4: float64 1.84 ms, 1.40 so.
+    cdef bint few = operands.plain and length <= 4 * table.max_positions
+    cdef Py_ssize_t most = GIVEN_CHANNELS // 2 if few else GIVEN_CHANNELS
     cdef const real_t *input = <const real_t *> scratch.input
     cdef const real_t *w
     cdef Given given
     begin_panel(table, operands, box.group, block, first, width, &given)
     for p in range(length):
         memset(out + p * step, 0, table.padded(width) * sizeof(real_t))
-    for c from 0 <= c < table.in_channels by GIVEN_CHANNELS:
-        channels = min(GIVEN_CHANNELS, table.in_channels - c)
-        w = panel_rows(table, &given, c, channels, <real_t *> scratch.panel, &w_step)
+    for c from 0 <= c < table.in_channels by most:
+        channels = min(most, table.in_channels - c)
+        w = panel_rows(table, &given, c, channels, not few, <real_t *> scratch.panel, &w_step)
+        later = 0
+        if few and w != scratch.panel:  # the next channels' or, after the last ones', the next panel's
+            later = channels * w_step if c + channels < table.in_channels else width - c * w_step
         if real_t is float:
             table.level.f32.native_tiles(
-                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, later, out, step
             )
         else:
             table.level.f64.native_tiles(
-                length, channels, table.padded(width), input + c, table.x_step, w, w_step, out, step
+                length, channels, table.padded(width), input + c, table.x_step, w, w_step, later, out, step
             )
     if real_t is float:
         return not table.level.f32.finite(out, width)

@@ -34,8 +34,8 @@ cdef extern from "levels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *,
-            Py_ssize_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
+            float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
@@ -67,8 +67,8 @@ cdef extern from "levels.h" nogil:
             int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *,
-            Py_ssize_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
+            double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
             int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
@@ -140,7 +140,7 @@ cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
     PANEL_BYTES = 1 << 19  # of weights that are used once, at a time: a quarter of a second-level cache
-    GIVEN_CHANNELS = 64  # whose weights are multiplied as they were given: of 32, calls took 1.03 to 1.1 times as long
+    GIVEN_CHANNELS = 64  # most whose weights are multiplied as they were given, at a time
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass

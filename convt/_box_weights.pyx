@@ -273,16 +273,17 @@ cdef void begin_panel(
 
 
 cdef const real_t *panel_rows(
-    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, real_t *wide, Py_ssize_t *step
+    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, real_t *wide, Py_ssize_t *step
 ) noexcept nogil:
     """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, widened and
-    with zeros for what is not there, in `wide`."""
+    with zeros for what is not there, in `wide`. `fetch`: also where they lie, the ones after them are fetched."""
     cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
     cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
     step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
-    for i in range(channels):
+    cdef bint in_place = not given.halves and channels == n and padded == given.width
+    for i in range(channels if fetch or not in_place else 0):
         fetch_channel(table, given, c + i, wide + i * padded)
-    if not given.halves and channels == n and padded == given.width:
+    if in_place:
         return source
     for i in range(n):
         if not given.halves and i < channels:
@@ -310,7 +311,7 @@ cdef bint pack_panel(
     cdef float *target
     begin_panel(table, operands, group, block, first, width, &given)
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
-        source = panel_rows(table, &given, c, TILE_CHANNELS, wide, &step)
+        source = panel_rows(table, &given, c, TILE_CHANNELS, True, wide, &step)
         done = 0
         while done < width:
             tile = table.tile_width(width - done)

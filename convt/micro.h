@@ -165,9 +165,10 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 #undef IMAGES
 }
 
-/* One register tile of `native_tiles`. */
+/* One register tile of `native_tiles`; what lies `later`, unless 0, is fetched. */
 INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
-                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
+                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
+                              ptrdiff_t out_step)
 {
     VECTOR sums[POSITIONS][2];
     UNROLLED (p, positions)
@@ -177,6 +178,9 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
         VECTOR weights[2];
         UNROLLED (v, vectors)
             weights[v] = LOAD(w + v * LANES);
+        if (later)
+            UNROLLED (v, vectors)
+                __builtin_prefetch(w + later + v * LANES, 0, 2);
         UNROLLED (p, positions)
             UNROLLED (v, vectors)
                 sums[p][v] += x[p * x_step + c] * weights[v];
@@ -188,17 +192,24 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
 }
 
 /* What `native` computes, for any number of positions and whole vectors of columns, in register tiles. Of few channels:
-   the weights of a tile should stay in cache for all positions. */
+   the weights of a tile should stay in cache for all positions. What lies `later` than these, unless 0, is fetched into
+   the second-level cache meanwhile: kernel 4, stride 2, 512 to 256 channels of 4x4 took 0.8 to 0.9 of the time. */
 static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
-                               const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
+                               const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
     const ptrdiff_t tiles = (positions + POSITIONS - 1) / POSITIONS;
     for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
         for (ptrdiff_t t = 0; t < tiles; t++) {
             const ptrdiff_t p = t * positions / tiles;
+#define FETCH(some, v)                                                                                                 \
+    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, later, out + p * out_step + j, out_step)
 #define CALL(some, v)                                                                                                  \
-    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, out + p * out_step + j, out_step)
-            EVERY_TILE((t + 1) * positions / tiles - p, n - j > LANES ? 2 : 1, CALL)
+    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, 0, out + p * out_step + j, out_step)
+            if (later && t == 0)
+                EVERY_TILE(positions / tiles, n - j > LANES ? 2 : 1, FETCH)
+            else
+                EVERY_TILE((t + 1) * positions / tiles - p, n - j > LANES ? 2 : 1, CALL)
+#undef FETCH
 #undef CALL
         }
 }

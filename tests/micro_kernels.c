@@ -102,7 +102,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 for (int i = 0; i < p * row; i++)                                                                      \
                     out[i] = i % 5;                                                                                    \
                 if (tiles)                                                                                             \
-                    k->native_tiles(p, some, all, x, x_row, w, row, out, row);                                         \
+                    k->native_tiles(p, some, all, x, x_row, w, row, p % 2 * row, out, row);                            \
                 else                                                                                                   \
                     k->native(p, some, all, x, x_row, w, row, out, row);                                               \
                 for (int i = 0; i < p * row; i++) {                                                                    \
