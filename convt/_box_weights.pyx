@@ -276,14 +276,15 @@ cdef const real_t *panel_rows(
     BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, real_t *wide, Py_ssize_t *step
 ) noexcept nogil:
     """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, widened and
-    with zeros for what is not there, in `wide`. `fetch`: also where they lie, the ones after them are fetched."""
+    with zeros for what is not there, in `wide`. Those after them are fetched, where they lie only if `fetch` says so.
+    """
     cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
+    cdef bint as_given = not given.halves and channels == n and padded == given.width
     cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
     step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
-    cdef bint in_place = not given.halves and channels == n and padded == given.width
-    for i in range(channels if fetch or not in_place else 0):
+    for i in range(channels if fetch or not as_given else 0):
         fetch_channel(table, given, c + i, wide + i * padded)
-    if in_place:
+    if as_given:
         return source
     for i in range(n):
         if not given.halves and i < channels:

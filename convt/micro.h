@@ -193,7 +193,7 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
 
 /* What `native` computes, for any number of positions and whole vectors of columns, in register tiles. Of few channels:
    the weights of a tile should stay in cache for all positions. What lies `later` than these, unless 0, is fetched into
-   the second-level cache meanwhile: kernel 4, stride 2, 512 to 256 channels of 4x4 took 0.8 to 0.9 of the time. */
+   the second-level cache meanwhile. */
 static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
                                const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
@@ -201,14 +201,15 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
     for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
         for (ptrdiff_t t = 0; t < tiles; t++) {
             const ptrdiff_t p = t * positions / tiles;
-#define FETCH(some, v)                                                                                                 \
+#define PART(some, v, later)                                                                                           \
     NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, later, out + p * out_step + j, out_step)
-#define CALL(some, v)                                                                                                  \
-    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, 0, out + p * out_step + j, out_step)
+#define FETCH(some, v) PART(some, v, later)
+#define CALL(some, v) PART(some, v, 0)
             if (later && t == 0)
                 EVERY_TILE(positions / tiles, n - j > LANES ? 2 : 1, FETCH)
             else
                 EVERY_TILE((t + 1) * positions / tiles - p, n - j > LANES ? 2 : 1, CALL)
+#undef PART
 #undef FETCH
 #undef CALL
         }
@@ -249,8 +250,9 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
-   lie x_step after the last one's. What lies `ahead` of them and `later`, unless 0, is fetched into the first-level
-   cache and the second-level one: asked for in the loop over channels, packed input took 5 % longer. */
+   lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache, and then
+   what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input took 5 %
+   longer. */
 static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                             ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,
                             const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)

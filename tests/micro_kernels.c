@@ -94,15 +94,15 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
         for (int p = 1; p <= 3 * k->max_positions; p++)                                                                \
-            for (int many = 0; many < 4; many++) { /* channels: one or 20; whole vectors in tiles, or a few images */  \
-                const int some = many % 2 ? 20 : 1, tiles = many / 2, all = 3 * lanes + (tiles ? 0 : 3);               \
+            for (int many = 0; many < 6; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */  \
+                const int some = many % 2 ? 20 : 1, tiles = many >= 2, all = 3 * lanes + (tiles ? 0 : 3);              \
                 const int x_row = some + 1, row = all + 2;                                                             \
                 if (!tiles && p > 3)                                                                                   \
                     continue;                                                                                          \
                 for (int i = 0; i < p * row; i++)                                                                      \
                     out[i] = i % 5;                                                                                    \
                 if (tiles)                                                                                             \
-                    k->native_tiles(p, some, all, x, x_row, w, row, p % 2 * row, out, row);                            \
+                    k->native_tiles(p, some, all, x, x_row, w, row, many >= 4 ? -row : 0, out, row);                   \
                 else                                                                                                   \
                     k->native(p, some, all, x, x_row, w, row, out, row);                                               \
                 for (int i = 0; i < p * row; i++) {                                                                    \
@@ -115,11 +115,12 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " native, native_tiles", wrong);                                                           \
         wrong = 0;                                                                                                     \
         for (int r = 1; r <= 8; r++)                                                                                   \
-            for (int many = 0; many < 2; many++) {                                                                     \
-                const int length = many ? 8 * lanes + 19 : n, ahead = many * STEP;                                     \
+            for (int many = 0; many < 5; many++) { /* the last two: as few vectors as are not rounded up */            \
+                const int whole = (r <= 3 ? 8 : 6) * lanes, ahead = many ? STEP : 0, later = many % 2 * 2 * STEP;      \
+                const int length = many > 2 ? whole : many ? 8 * lanes + 19 : n;                                       \
                 for (int i = 0; i < r; i++)                                                                            \
                     out[i * OUT + length] = 99;                                                                        \
-                k->positions(r, length, TAPS, taps, CHANNELS, x, STEP, ahead, ahead / 2 * (r % 2), w, bias, out, OUT); \
+                k->positions(r, length, TAPS, taps, CHANNELS, x, STEP, ahead, later, w, bias, out, OUT);               \
                 for (int i = 0; i < r; i++) {                                                                          \
                     for (int p = 0; p < length; p++)                                                                   \
                         wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                   \

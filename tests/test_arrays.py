@@ -5,7 +5,7 @@ import pytest
 from cases import DTYPES, LAYOUTS, as_layout
 
 import convt
-from convt._memory import WORKSPACES
+from convt._memory import MOST_KEPT, WORKSPACES, Reserve
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -122,6 +122,15 @@ def addresses_of(shapes):
 def test_memory_of_a_large_result_is_used_again():
     # The first, too large for the others, drops what earlier tests left.
     assert len(set(addresses_of([1_800_000] + [1_200_000] * 4)[1:])) == 1
+
+
+def test_the_largest_block_that_is_kept():
+    reserve = Reserve(1 << 25, 0.25)
+    reserve.take(MOST_KEPT)
+    reserve.take(MOST_KEPT + 1)
+    assert [len(block) for block in reserve.blocks] == [MOST_KEPT]
+    kept = reserve.blocks[0].ctypes.data
+    assert reserve.take(MOST_KEPT).ctypes.data == kept
 
 
 def test_memory_of_a_result_in_use_is_not_touched():

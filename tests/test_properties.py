@@ -357,6 +357,20 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25])
+def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
+    """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (20, 1, kernel)).astype(np.float32)
+    for vectors in (8, 9, 12, 14, 16, 18, 24):
+        for more in (-1, 0, 1):
+            x = integer_data(rng, (1, 20, 16 * vectors + more)).astype(np.float32)
+            with forced((level, paths.POSITION_COLUMNS)):
+                y = convt.conv_transpose(before_unreadable(x), w, strides=[2])
+            np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2]}))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("length", [200, 400, 600, 850, 1250])
 def test_one_row_for_every_channel_is_not_read_beyond(level, length):
     x = integer_data(np.random.default_rng(0), (1, 1, length)).astype(np.float32)
