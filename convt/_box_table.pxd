@@ -140,7 +140,7 @@ cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
     PANEL_BYTES = 1 << 19  # of weights that are used once, at most, at a time: a quarter of a second-level cache
-    GIVEN_CHANNELS = 64  # most whose weights are multiplied as they were given, at once; 32: 1.03 to 1.1 times as long
+    GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
