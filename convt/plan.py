@@ -231,7 +231,10 @@ class NativePlan(Plan):
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
         kernel = math.prod(a.kernel for a in geometry.axes)
-        self.tasks = geometry.group * _native.strips(geometry.out_channels // geometry.group * kernel)
+        columns = geometry.out_channels // geometry.group * kernel
+        parts = -(-2 * threads // geometry.group) if threads > 1 else 1
+        self.strip = _native.strip_size(columns, geometry.batch, parts)
+        self.tasks = geometry.group * -(-columns // self.strip)
         self.threads = min(threads, self.tasks)
         places = [np.arange(a.kernel) * a.dilation - a.pad for a in geometry.axes]
         output_of = np.zeros(1, np.int64)  # of each kernel position, flat
@@ -246,7 +249,7 @@ class NativePlan(Plan):
 
     @property
     def workspace(self) -> int:
-        return _native.workspace(ITEMSIZE[self.dtype])
+        return _native.workspace(self.geometry.batch, self.strip, ITEMSIZE[self.dtype])
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry
@@ -257,13 +260,13 @@ class NativePlan(Plan):
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias = packed
         group, channels = weights.shape[:2]
-        images = x.reshape(x.shape[0], group, channels).swapaxes(0, 1)
+        images = np.ascontiguousarray(x.reshape(x.shape[0], group, channels).swapaxes(0, 1))
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
         if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
             # Outputs that no kernel position reaches, -0 added to 0 as in boxes.
             result[...] = bias.reshape(-1, *[1] * (y.ndim - 2)) + bias.dtype.type(0)
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
-        _native.run(np.ascontiguousarray(images), weights, bias, self.output_of, flat, self.isa, self.threads)
+        _native.run(images, weights, bias, self.output_of, flat, self.strip, self.isa, self.threads)
         if result is not y:
             y[...] = result
         return True

@@ -46,6 +46,19 @@ def test_packed_weights_give_the_bits_of_native_ones(dtype):
     np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_strips_of_native_weights_do_not_change_bits(dtype):
+    """More threads get shorter strips of columns; the last strips here are no whole vectors."""
+    rng = np.random.default_rng(5)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in [(1, 400, 1, 1), (400, 1201, 3, 3)])
+    one, three = (convt.ConvTranspose(w, n_threads=threads) for threads in (1, 3))
+    reports = [layer.explain(x.shape) for layer in (one, three)]
+    if reports[0]["isa"] != "generic":
+        assert [report["kernel"] for report in reports] == ["native weights"] * 2
+        assert reports[0]["tiles"]["tasks"] < reports[1]["tiles"]["tasks"]
+    np.testing.assert_array_equal(one(x), three(x))
+
+
 def test_keeps_its_own_weights():
     w, b = W.copy(), B.copy()
     one = convt.ConvTranspose(w, b, **ATTRIBUTES)
