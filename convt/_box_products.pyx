@@ -363,15 +363,15 @@ cdef void multiply_places(
     """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
-    cdef Py_ssize_t column, image, end, x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+    cdef Py_ssize_t column, image, end, kept, x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
     cdef const char *x
+    cdef real_t *line
     cdef Inside part
-    for column in range(columns if shared else 0):
-        memmove(
-            products + column * table.line, products + column * table.line + table.axes[1, BOX] * table.steps[1],
-            shared * sizeof(real_t),
-        )
     products += shared
+    for column in range(columns if shared else 0):
+        kept = table.kept[column % table.kernel]
+        line = products + column * table.line - kept
+        memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
     if not read_in_place(table, operands, box):
         multiply_along_positions(
             table, table.products, block, input, table.x_step, 0, length, weights, bias, products, table.line

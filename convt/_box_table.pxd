@@ -188,6 +188,7 @@ cdef class BoxTable:
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
+    cdef int64_t[::1] kept  # places of each kernel position whose products the next box of a chain adds up too
     cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
     cdef Py_ssize_t group_weights, group_biases, kernel
 

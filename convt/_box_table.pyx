@@ -199,6 +199,11 @@ cdef class BoxTable:
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
             self.products = ClassList([every], origin, steps, scale)
+            kept = np.zeros(self.kernel, dtype=np.int64)
+            for c in classes:
+                for row in c.kernel:
+                    kept[list(row)] = [layout.axes[1, REACH] - shift[0] for shift in c.shifts]
+            self.kept = kept * layout.steps[1]
         self.places = sum(len(c.places) for c in classes)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
         self.most_rows = min(MAX_ROWS, self.max_positions)  # as many as leave registers for two vectors each

@@ -1,13 +1,14 @@
 import numpy as np
 
-def strips(columns: int) -> int: ...
-def workspace(itemsize: int) -> int: ...
+def strip_size(columns: int, images: int, parts: int) -> int: ...
+def workspace(images: int, strip: int, itemsize: int) -> int: ...
 def run(
     x: np.ndarray,
     w: np.ndarray,
     bias: np.ndarray,
     output_of: np.ndarray,
     y: np.ndarray,
+    strip: int,
     isa: str,
     n_threads: int,
 ) -> None: ...

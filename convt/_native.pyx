@@ -106,7 +106,7 @@ def run(x, w, bias, output_of, y, int64_t strip, str isa not None, int n_threads
     n_threads : int
     """
     cdef const convt_level *level = find_level(isa)
-    sums = np.empty((n_threads, workspace(x.shape[1], strip, 1)), x.dtype)
+    sums = np.empty((n_threads, min(x.shape[1], IMAGES) * strip), x.dtype)
     if x.itemsize == sizeof(float):
         run_tasks[float](level, x, w, bias, output_of, y, strip, sums, n_threads)
     else:
