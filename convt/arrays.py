@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from convt._memory import RESULTS, Reserve, bytes_to_line
-from convt.geometry import DTYPES
+from convt.geometry import DTYPES, shown
 
 CACHE_LINE = 64
 SMALL = 1 << 16  # bytes below which an array is not worth the microsecond that aligning it takes
@@ -28,8 +28,10 @@ def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.nda
         raise TypeError(f"{name}: expected an array without a mask, got a MaskedArray")
     try:
         array = np.asarray(value)
+    except MemoryError:
+        raise
     except ValueError as error:
-        raise ValueError(f"{name}: expected an array, got {value!r} ({error})") from None
+        raise ValueError(f"{name}: expected an array, got {shown(value)} ({error})") from None
     except Exception as error:  # whatever the object's own conversion raises
         raise TypeError(f"{name}: expected an array, got a {type(value).__name__} ({error})") from error
     if dtype_name(array.dtype) not in dtypes:

@@ -43,6 +43,8 @@ def _conv_transpose(n, input, weight, bias, stride, padding, output_padding, gro
         group=groups,
         names=NAMES,
     )
+    if x.ndim == n + 1 and x.shape[0] != rules.in_channels:
+        raise ValueError(f"input: expected {rules.in_channels} channels, as weight has, got shape {x.shape}")
     layer = Layer(rules, w, bias, None, "highest")
     return layer(x) if x.ndim == n + 2 else layer(x[np.newaxis])[0]
 

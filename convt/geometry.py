@@ -13,12 +13,14 @@ touched here.
 
 import math
 import operator
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
 INT64_MAX = 2**63 - 1
+OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
 
@@ -54,6 +56,14 @@ class Geometry(NamedTuple):
         return self.batch * self.in_channels * (self.out_channels // self.group) * taps
 
 
+def shown(value: object) -> str:
+    """`value` as an error message quotes it: short, whatever it is."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python's limit of digits
+        return "a number of thousands of digits"
+
+
 def integer(value: object, name: str, minimum: int) -> int:
     """`value` as an int of at least `minimum` that fits int64; booleans and floats are no integers."""
     if type(value) is not int:
@@ -62,9 +72,9 @@ def integer(value: object, name: str, minimum: int) -> int:
         try:
             value = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise TypeError(f"{name}: expected an integer, got {value!r}") from None
+            raise TypeError(f"{name}: expected an integer, got {shown(value)}") from None
     if not minimum <= value <= INT64_MAX:
-        raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {value}")
+        raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {shown(value)}")
     return value
 
 
@@ -74,10 +84,10 @@ def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | N
         if hasattr(values, "tolist"):
             values = values.tolist()
         if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-            raise TypeError(f"{name}: expected a sequence of integers, got {values!r}")
+            raise TypeError(f"{name}: expected a sequence of integers, got {shown(values)}")
     if lengths is not None and len(values) not in lengths:
-        wanted = " or ".join(map(str, lengths))
-        raise ValueError(f"{name}: expected {wanted} integers, got {len(values)}: {values!r}")
+        wanted = " or ".join(map(str, sorted(set(lengths))))
+        raise ValueError(f"{name}: expected {wanted} integers, got {len(values)}: {shown(values)}")
     if all(type(value) is int and minimum <= value <= INT64_MAX for value in values):
         return tuple(values)
     return tuple(integer(value, f"{name}[{i}]", minimum) for i, value in enumerate(values))

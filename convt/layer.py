@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from convt.report import Report
 
 PRECISIONS = ("highest", "high", "medium")
-SHAPES_KEPT = 64  # that a layer remembers; a serving process with random lengths must not grow
+# What a layer remembers; a serving process with random lengths must not grow. Small images that leave out taps
+# want weights packed their own way: up to 4 ways for kernel 4 and stride 2, dozens for a kernel of 31.
+SHAPES_KEPT = 64
+PACKED_KEPT = 8
 
 
 class Layer:
@@ -117,6 +120,9 @@ class Layer:
             if packed is None:
                 self._without = self._without.union((plan.kind,))
                 return self._prepare(x_shape, *without)
+            if len(self._packed) >= PACKED_KEPT:
+                self._packed.clear()
+                self._ready.clear()
             self._packed[plan.pack_key] = packed
         return plan, packed
 

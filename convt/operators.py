@@ -1,15 +1,12 @@
 """The operators as functions: ONNX ConvTranspose, OpenVINO ConvolutionBackpropData and its grouped form."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from convt.arrays import as_array
-from convt.geometry import OnnxRules, OpenvinoRules, integers
+from convt.geometry import OPENVINO_NAMES, OnnxRules, OpenvinoRules, integers
 from convt.layer import Layer
-
-OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}
 
 
 def conv_transpose(
@@ -116,15 +113,28 @@ def conv_transpose(
     return Layer(rules, w, b, n_threads, precision).apply_once(x, out)
 
 
-def output_shape(x_shape: Sequence[int], w_shape: Sequence[int], **attributes: Any) -> tuple[int, ...]:
+def output_shape(
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    opset: int = 22,
+) -> tuple[int, ...]:
     """Shape of `conv_transpose`'s result, from shapes alone.
 
     Parameters
     ----------
     x_shape, w_shape : sequence of int
         ``(N, C, *I)`` and ``(C, M/group, *K)``.
-    **attributes
-        The ONNX attributes and `opset`, as in `conv_transpose`.
+    auto_pad, dilations, group, kernel_shape, output_padding, output_shape, pads, strides, opset
+        As in `conv_transpose`.
 
     Returns
     -------
@@ -141,7 +151,19 @@ def output_shape(x_shape: Sequence[int], w_shape: Sequence[int], **attributes: A
     >>> convt.output_shape((1, 64, 56, 56), (64, 32, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
     (1, 32, 112, 112)
     """
-    rules = OnnxRules(integers(w_shape, "w_shape", 0), names={"x": "x_shape", "w": "w_shape"}, **attributes)
+    rules = OnnxRules(
+        integers(w_shape, "w_shape", 0),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        output_padding=output_padding,
+        output_shape=output_shape,
+        pads=pads,
+        strides=strides,
+        opset=opset,
+        names={"x": "x_shape", "w": "w_shape"},
+    )
     return rules.geometry(integers(x_shape, "x_shape", 0)).output_shape
 
 
@@ -267,6 +289,8 @@ def group_convolution_backprop_data(
         )
     if filter.shape[0] < 1:
         raise ValueError(f"filter: expected 1 or more groups, got shape {filter.shape}")
+    if 0 in filter.shape[3:]:
+        raise ValueError(f"filter: expected a kernel of 1 or more per axis, got shape {filter.shape}")
     merged = filter.reshape(filter.shape[0] * filter.shape[1], *filter.shape[2:])
     rules = OpenvinoRules(
         merged.shape,

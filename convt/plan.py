@@ -1,6 +1,7 @@
 """From geometry to plan: what will run, in how many pieces, on how many threads."""
 
 import math
+import os
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,6 +27,12 @@ PACKED_USE = 0.5
 # and what the vectorised ones do more of.
 MACS_PER_THREAD = 200_000
 VECTOR_SPEED = 10
+
+# Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
+
+# Scratch bytes per thread. Kernels of thousands of positions, whose sums of whole tiles take more, go another way.
+MOST_WORKSPACE = 4 << 20
 
 # Weights and bias as a plan's kernels read them, and what else `Plan.run` needs of its `Plan.pack`.
 Packed: TypeAlias = tuple[Any, ...]
@@ -305,7 +312,7 @@ def make_plan(
     Weights used `once` are not worth packing where they need not be; results are the same.
     """
     speed = 1 if isa == "generic" else VECTOR_SPEED
-    threads = min(threads, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
+    threads = min(threads, MOST_THREADS, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
     native = reads_weights_once(geometry, dtype)
@@ -325,22 +332,25 @@ def make_plan(
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
     candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths] if cells else []
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
-    if cells is None or not found:
-        kind = NativePlan if native else RowPlan
-        return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
     reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "tile registers would lose magnitudes of these operands; " + reason
-    boxes, threads_of_group = found[0], -(-threads // geometry.group)
-    panels = None
-    if once and "panels" not in without:
-        panels = boxes
-        if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
-            panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
-    if panels and panels.fit_panels(geometry, threads_of_group):
-        boxes = panels._replace(in_panels=True)
-    else:
-        boxes = boxes.for_threads(cells, threads_of_group)
-    return BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
+    for boxes in found:
+        chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
+        if chosen.workspace > MOST_WORKSPACE:
+            continue
+        threads_of_group, panels = -(-threads // geometry.group), None
+        if once and "panels" not in without:
+            panels = boxes
+            if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
+                panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
+        if panels and panels.fit_panels(geometry, threads_of_group):
+            return BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
+        shared = boxes.for_threads(cells, threads_of_group)
+        if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
+            return chosen
+        return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
+    kind = NativePlan if native else RowPlan
+    return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")

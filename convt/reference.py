@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convt.geometry import Geometry, OnnxRules, OpenvinoRules
+from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules
 
 
 def conv_transpose(
@@ -25,8 +25,8 @@ def conv_transpose(
 
     Parameters
     ----------
-    x, w, b : ndarray
-        ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; any real dtype.
+    x, w, b : array_like
+        ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; floating, integer or boolean.
     dtype : dtype, optional
         Of the result, rounded once from float64. Default: that of `x`.
     **attributes
@@ -40,9 +40,15 @@ def conv_transpose(
     Raises
     ------
     TypeError, ValueError
-        If an attribute is not allowed.
+        If an attribute is not allowed, or an array does not fit.
     """
-    return evaluate(x, w, b, OnnxRules(w.shape, **attributes).geometry(x.shape), dtype)
+    x, w = as_real(x, "x"), as_real(w, "w")
+    rules = OnnxRules(w.shape, **attributes)
+    if b is not None:
+        b = as_real(b, "b")
+        if b.shape != (rules.out_channels,):
+            raise ValueError(f"b: expected shape ({rules.out_channels},), got {b.shape}")
+    return evaluate(x, w, b, rules.geometry(x.shape), dtype)
 
 
 def convolution_backprop_data(
@@ -54,7 +60,8 @@ def convolution_backprop_data(
     **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO ConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
-    rules = OpenvinoRules(filter.shape, output_shape, **attributes)
+    data, filter = as_real(data, "data"), as_real(filter, "filter")
+    rules = OpenvinoRules(filter.shape, output_shape, names=OPENVINO_NAMES, **attributes)
     return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
 
 
@@ -67,9 +74,18 @@ def group_convolution_backprop_data(
     **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
-    merged = filter.reshape(-1, *filter.shape[2:])
-    rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], **attributes)
+    data, filter = as_real(data, "data"), as_real(filter, "filter")
+    merged = filter.reshape(filter.shape[0] * filter.shape[1], *filter.shape[2:])
+    rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], names=OPENVINO_NAMES, **attributes)
     return evaluate(data, merged, None, rules.geometry(data.shape), dtype)
+
+
+def as_real(value: Any, name: str) -> np.ndarray:
+    """`value` as an array of real numbers."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name}: expected real numbers, got a dtype of {array.dtype}")
+    return array
 
 
 def evaluate(

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from convt._kernels import openmp_limit, processors
-from convt.geometry import integer
+from convt.geometry import integer, shown
 
 _forked = False
 
@@ -53,8 +53,8 @@ def explain(n_threads: int | None) -> tuple[int, str]:
 def _environment(text: str | None) -> tuple[int | None, str]:
     if not text:
         return None, ""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"CONVT_NUM_THREADS: expected a positive integer, got {text!r}")
+    if not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        raise ValueError(f"CONVT_NUM_THREADS: expected a positive integer, got {shown(text)}")
     return int(text), "CONVT_NUM_THREADS"
 
 

@@ -22,6 +22,11 @@ class Unwilling:
         raise RuntimeError("no")
 
 
+class Large:
+    def __array__(self, *args, **kwargs):
+        raise MemoryError
+
+
 def with_nan_mask():
     return np.ma.MaskedArray(X, mask=X > 5)
 
@@ -240,6 +245,7 @@ FUNCTIONAL = [
     ("input has no batch and no channels", ValueError, "input:", {"input": X1[0, 0]}),
     ("input has two dimensions too many", ValueError, "input:", {"input": X[..., None]}),
     ("input is int32", TypeError, "input:", {"input": X1.astype(np.int32)}),
+    ("input without a batch has other channels", ValueError, "got shape (3, 5)", {"input": X1[0, :3]}),
     ("weight is two-dimensional", ValueError, "weight:", {"weight": W}),
     ("bias is too long", ValueError, "bias:", {"bias": np.ones(4, np.float32)}),
     ("stride is zero", ValueError, "stride[0]:", {"stride": 0}),
@@ -286,6 +292,42 @@ def test_memory_that_cannot_be_had():
         convt.conv_transpose(X, W, output_shape=[2**25, 2**20])
 
 
+def test_memory_that_a_conversion_cannot_have():
+    with pytest.raises(MemoryError):
+        convt.conv_transpose(Large(), W)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"strides": [10**5000, 1]},
+        {"group": 10**5000},
+        {"strides": np.ones(10**6, int)},
+        {"x": [[1.0] * 10**6, [1.0]]},
+    ],
+    ids=["huge number", "huge group", "a million numbers", "a million ragged elements"],
+)
+def test_messages_stay_short(mistake):
+    arguments = {"x": X, "w": W, **mistake}
+    with pytest.raises(ValueError, match=f"^{next(iter(mistake))}") as caught:
+        convt.conv_transpose(arguments.pop("x"), arguments.pop("w"), **arguments)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("error", "names", "mistake"),
+    [
+        (TypeError, "x:", {"x": X.astype(complex)}),
+        (TypeError, "w:", {"w": [["a"]]}),
+        (ValueError, "b:", {"b": np.ones(1)}),
+    ],
+)
+def test_reference_mistake(error, names, mistake):
+    arguments = {"x": X, "w": W, **mistake}
+    with pytest.raises(error, match=f"^{names}"):
+        convt.reference.conv_transpose(**arguments)
+
+
 @pytest.mark.parametrize("arguments", [("x_shape", (None, W.shape)), ("w_shape", (X.shape, 7))])
 def test_output_shape_names_its_own_arguments(arguments):
     name, shapes = arguments
@@ -293,7 +335,7 @@ def test_output_shape_names_its_own_arguments(arguments):
         convt.output_shape(*shapes)
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "9" * 5000], ids=lambda value: value[:9])
 def test_environment_threads(monkeypatch, value):
     monkeypatch.setenv("CONVT_NUM_THREADS", value)
     with pytest.raises(ValueError, match="CONVT_NUM_THREADS: "):

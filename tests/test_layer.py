@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import convt
-from convt.layer import SHAPES_KEPT
+from convt.layer import PACKED_KEPT, SHAPES_KEPT
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -95,6 +95,14 @@ def test_remembered_shapes_are_bounded():
     for i in range(2 * SHAPES_KEPT):
         one(inputs(1, 6, 1 + i, 1))
     assert len(one._ready) <= SHAPES_KEPT
+
+
+def test_packed_copies_of_the_weights_are_bounded():
+    """A kernel larger than the images: each size leaves out other taps, and wants other weights."""
+    one = convt.ConvTranspose(np.ones((4, 4, 31, 31), np.float32), pads=[15] * 4)
+    for size in range(2, 15):
+        one(np.ones((1, 4, size, size), np.float32))
+        assert len(one._packed) <= PACKED_KEPT
 
 
 def test_explain_counts():

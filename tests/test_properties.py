@@ -585,6 +585,20 @@ def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "stride", "size"),
+    [(64, 32, 64, 64, 1), (64, 64, 32, 32, 1), (768, 32, 64, 32, 7), (1, 100, 16, 1, 5)],
+)
+def test_scratch_is_bounded_for_cells_of_many_places(level, dtype, channels, outputs, kernel, stride, size):
+    """Tile registers write sums of whole tiles: up to 31 positions more, of thousands of columns."""
+    axes = (Axis(size, kernel, stride, 1, 0, (size - 1) * stride + kernel),) * 2
+    for threads in (1, 3):
+        chosen = plan.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads)
+        assert chosen.workspace <= 4 << 20
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_scratch_of_one_call_is_bounded_for_a_large_kernel(level, dtype):
     axes = (Axis(2, 120_000, 4096, 1, 0, 124_096),)
     chosen = plan.make_plan(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True)

@@ -286,8 +286,8 @@ def test_float16_sums_in_float32_and_rounds_once():
 
 
 def test_float16_bias_is_added_before_rounding():
-    x = np.array([[[2048]]], np.float16)
-    w = np.ones((1, 1, 1), np.float16)
-    # 2048 * 1 + 1.0005 rounds up from 2049.0005; rounding 2048 + 1 first would tie to 2048.
-    y = convt.conv_transpose(np.repeat(x, 1, 1), w, np.array([1.001], np.float16))
+    x = np.array([[[2048], [1]]], np.float16)
+    w = np.ones((2, 1, 1), np.float16)
+    # 2048 + 1 + 1 is a float16; 2048 + 1 is not, and rounded first, to even, the bias would tie to 2048 again.
+    y = convt.conv_transpose(x, w, np.ones(1, np.float16))
     assert y.item() == 2050

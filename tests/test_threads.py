@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import convt
-from convt import threads
+from convt import plan, threads
 
 X = np.ones((4, 16, 32, 32), np.float32)
 W = np.ones((16, 16, 3, 3), np.float32)
@@ -75,10 +75,16 @@ def test_small_work_stays_serial():
     assert convt.ConvTranspose(W[:, :, :1, :1], n_threads=8).explain((1, 16, 2, 2))["threads"] == 1
 
 
-def test_no_more_threads_than_tasks():
+def test_no_more_threads_than_tasks(monkeypatch):
+    monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)  # the work would be enough for all
     layer = convt.ConvTranspose(np.ones((4096, 1, 1), np.float32), n_threads=64)
     report = layer.explain((1, 4096, 3))
     assert report["threads"] <= report["tiles"]["tasks"] <= 3
+
+
+def test_a_call_asks_for_no_more_threads_than_a_system_grants():
+    layer = convt.ConvTranspose(np.ones((512, 512, 16), np.float32), n_threads=10**6)
+    assert layer.explain((1024, 512, 4096))["threads"] <= plan.MOST_THREADS
 
 
 @pytest.mark.parametrize(
