@@ -326,11 +326,14 @@ def make_plan(
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
     # The choice must not depend on the threads: each path has an order of summation of its own.
     cells = cut(geometry)
+    kind = NativePlan if native else RowPlan
+    if cells is None:
+        return kind(geometry, dtype, isa, threads, "cells of too many axes or places")
     pieces = pieces_of(dtype, precision) if has_tiles(isa) and "tiles" not in without else 0
     paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
-    candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths] if cells else []
+    candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths]
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
     reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
     if native:
@@ -352,5 +355,4 @@ def make_plan(
         if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
-    kind = NativePlan if native else RowPlan
     return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
