@@ -58,7 +58,7 @@ cdef Scratch lay_out_scratch(BoxTable table, char *memory) noexcept nogil:
     scratch.products = carve(&memory, table.products_size() * item)
     scratch.sums = carve(&memory, table.sums_size() * item)
     scratch.square = carve(&memory, MAX_LANES * MAX_LANES * item)
-    scratch.rows = <const void **> carve(&memory, max(table.places, table.kernel) * sizeof(void *))
+    scratch.rows = <const void **> carve(&memory, table.list_size * sizeof(void *))
     scratch.steps = <Py_ssize_t *> memory
     return scratch
 

@@ -242,7 +242,7 @@ cdef bint pack_input(
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
         pack_pairs(table, operands, x, row_step, rows, columns, 1, size - place, target, place)
     else:
-        # What whole vectors read past the input goes nowhere: the next boxes of a chain leave there what they find.
+        # What whole vectors read past the input goes nowhere. It is cleared once, as subnormals there would be slow.
         n = (table.input_elements if shared else table.x_step) - shared - place
         for c in range(table.depth):
             memset(target + c * table.x_step + place, 0, n * sizeof(real_t))

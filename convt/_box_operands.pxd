@@ -37,7 +37,7 @@ cdef struct Scratch:
     void *products
     void *sums
     void *square  # MAX_LANES x MAX_LANES elements
-    const void **rows  # one for each place or kernel position
+    const void **rows  # one for each place, or tap of a class
     Py_ssize_t *steps  # likewise
 
 

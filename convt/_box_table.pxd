@@ -178,6 +178,7 @@ cdef class BoxTable:
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
+    cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
     cdef bint along_channels, double, columns_first
     cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]

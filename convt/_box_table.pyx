@@ -199,12 +199,14 @@ cdef class BoxTable:
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
             self.products = ClassList([every], origin, steps, scale)
+        if columns_first and not along_channels:
             kept = np.zeros(self.kernel, dtype=np.int64)
             for c in classes:
                 for row in c.kernel:
                     kept[list(row)] = [layout.axes[1, REACH] - shift[0] for shift in c.shifts]
             self.kept = kept * layout.steps[1]
         self.places = sum(len(c.places) for c in classes)
+        self.list_size = max(self.places, layout.most_taps, 1)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
         self.most_rows = min(MAX_ROWS, self.max_positions)  # as many as leave registers for two vectors each
         if pieces:
@@ -260,7 +262,7 @@ cdef class BoxTable:
             (self.input_size() + self.panel_size() + self.sums_size() + self.products_size())
             * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
-            + max(self.places, self.kernel) * (sizeof(void *) + sizeof(Py_ssize_t))
+            + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t))
             + 6 * CACHE_LINE
         )
 

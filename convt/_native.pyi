@@ -8,7 +8,7 @@ def run(
     bias: np.ndarray,
     output_of: np.ndarray,
     y: np.ndarray,
+    sums: np.ndarray,
     strip: int,
     isa: str,
-    n_threads: int,
 ) -> None: ...

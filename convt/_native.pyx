@@ -11,8 +11,6 @@ from libc.string cimport memset
 
 from convt._box_table cimport convt_level, find_level, real_t
 
-import numpy as np
-
 cnp.import_array()
 
 cdef enum:
@@ -23,7 +21,7 @@ cdef enum:
 
 
 def strip_size(columns, images, parts):
-    """Columns of a group that are one task, where at least `parts` tasks are wanted."""
+    """Columns of a group that are one task: about `parts` of them a group, but none much shorter than SHORT."""
     longest = LONG if images <= IMAGES else SHORT
     return min(columns, longest, max(SHORT, -(-columns // (parts * WHOLE)) * WHOLE))
 
@@ -75,17 +73,17 @@ cdef void run_strip(
 
 cdef void run_tasks(
     const convt_level *level, const real_t[:, :, ::1] x, const real_t[:, :, ::1] w, const real_t[:, ::1] bias,
-    const int64_t[::1] output_of, real_t[:, :, :, ::1] y, int64_t strip, real_t[:, ::1] sums, int n_threads,
+    const int64_t[::1] output_of, real_t[:, :, :, ::1] y, int64_t strip, real_t[:, ::1] sums,
 ) noexcept nogil:
     cdef int64_t task, columns = w.shape[2], strips = (columns + strip - 1) // strip
-    for task in prange(w.shape[0] * strips, schedule="dynamic", num_threads=n_threads):
+    for task in prange(w.shape[0] * strips, schedule="dynamic", num_threads=sums.shape[0]):
         run_strip(
             level, x, w, bias, output_of, y, task // strips, task % strips * strip,
             min(strip, columns - task % strips * strip), &sums[threadid(), 0],
         )
 
 
-def run(x, w, bias, output_of, y, int64_t strip, str isa not None, int n_threads):
+def run(x, w, bias, output_of, y, sums, int64_t strip, str isa not None):
     """Write every output that a kernel position reaches.
 
     Parameters
@@ -100,14 +98,14 @@ def run(x, w, bias, output_of, y, int64_t strip, str isa not None, int n_threads
         ``(prod(K),)``, the output that each kernel position reaches, or -1.
     y : ndarray
         ``(N, group, M/group, prod(O))``.
+    sums : ndarray
+        ``(threads, workspace elements)``, scratch.
     strip : int
         Columns of a group that are one task.
     isa : str
-    n_threads : int
     """
     cdef const convt_level *level = find_level(isa)
-    sums = np.empty((n_threads, min(x.shape[1], IMAGES) * strip), x.dtype)
     if x.itemsize == sizeof(float):
-        run_tasks[float](level, x, w, bias, output_of, y, strip, sums, n_threads)
+        run_tasks[float](level, x, w, bias, output_of, y, strip, sums)
     else:
-        run_tasks[double](level, x, w, bias, output_of, y, strip, sums, n_threads)
+        run_tasks[double](level, x, w, bias, output_of, y, strip, sums)

@@ -20,6 +20,9 @@ from typing import NamedTuple
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
 INT64_MAX = 2**63 - 1
+QUOTE = reprlib.Repr()
+QUOTE.maxtuple = QUOTE.maxlist = 12
+QUOTE.maxstring = QUOTE.maxother = 80
 OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
@@ -57,11 +60,12 @@ class Geometry(NamedTuple):
 
 
 def shown(value: object) -> str:
-    """`value` as an error message quotes it: short, whatever it is."""
+    """`value` as an error message quotes it: 200 characters at most."""
     try:
-        return reprlib.repr(value)
+        text = QUOTE.repr(value)
     except ValueError:  # Python's limit of digits
-        return "a number of thousands of digits"
+        return "a value with a number of thousands of digits"
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def integer(value: object, name: str, minimum: int) -> int:
@@ -96,9 +100,9 @@ def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | N
 def choice(value: object, name: str, choices: Sequence[str]) -> str:
     """`value` if it is one of `choices`."""
     if not isinstance(value, str):
-        raise TypeError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        raise TypeError(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
     if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
     return value
 
 
@@ -125,11 +129,11 @@ class _Rules:
         w, group_name = self.argument("w"), self.argument("group")
         if len(w_shape) < 3:
             raise ValueError(
-                f"{w}: expected 3 or more dimensions, (C, M/group, *kernel), got shape {tuple(w_shape)}"
+                f"{w}: expected 3 or more dimensions, (C, M/group, *kernel), got shape {shown(tuple(w_shape))}"
             )
         self.kernel = tuple(w_shape[2:])
         if 0 in self.kernel:
-            raise ValueError(f"{w}: expected a kernel of 1 or more per axis, got shape {tuple(w_shape)}")
+            raise ValueError(f"{w}: expected a kernel of 1 or more per axis, got shape {shown(tuple(w_shape))}")
         self.group = integer(group, group_name, 1)
         self.in_channels = w_shape[0]
         if self.in_channels % self.group:
@@ -163,13 +167,13 @@ class _Rules:
         if len(x_shape) != 2 + len(self.kernel):
             raise ValueError(
                 f"{x}: expected {2 + len(self.kernel)} dimensions (N, C and {len(self.kernel)} spatial), "
-                f"got shape {tuple(x_shape)}"
+                f"got shape {shown(tuple(x_shape))}"
             )
         batch, channels, *sizes = x_shape
         if channels != self.in_channels:
             raise ValueError(
                 f"{x}: expected {self.in_channels} channels, as {self.argument('w')} has, "
-                f"got shape {tuple(x_shape)}"
+                f"got shape {shown(tuple(x_shape))}"
             )
         self._check_output_shape(batch)
         axes = []

@@ -3,6 +3,8 @@
 import os
 from functools import cache
 
+from convt.geometry import shown
+
 
 @cache
 def available() -> tuple[str, ...]:
@@ -27,5 +29,5 @@ def choose() -> str:
     if forced is None:
         return available()[-1]
     if forced not in available():
-        raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {forced!r}")
+        raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {shown(forced)}")
     return forced

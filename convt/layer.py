@@ -116,13 +116,13 @@ class Layer:
         if 0 in plan.output_shape:
             return plan, None  # nothing will be read
         if packed is None:
+            if len(self._packed) >= PACKED_KEPT:
+                self._packed.clear()
+                self._ready.clear()
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
                 self._without = self._without.union((plan.kind,))
                 return self._prepare(x_shape, *without)
-            if len(self._packed) >= PACKED_KEPT:
-                self._packed.clear()
-                self._ready.clear()
             self._packed[plan.pack_key] = packed
         return plan, packed
 

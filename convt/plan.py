@@ -269,11 +269,13 @@ class NativePlan(Plan):
         group, channels = weights.shape[:2]
         images = np.ascontiguousarray(x.reshape(x.shape[0], group, channels).swapaxes(0, 1))
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+        # Allocated here, so that a MemoryError comes before anything is written.
+        sums = np.empty((self.threads, self.workspace // y.itemsize), y.dtype)
         if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
             # Outputs that no kernel position reaches, -0 added to 0 as in boxes.
             result[...] = bias.reshape(-1, *[1] * (y.ndim - 2)) + bias.dtype.type(0)
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
-        _native.run(images, weights, bias, self.output_of, flat, self.strip, self.isa, self.threads)
+        _native.run(images, weights, bias, self.output_of, flat, sums, self.strip, self.isa)
         if result is not y:
             y[...] = result
         return True
@@ -343,14 +345,18 @@ def make_plan(
     for boxes in found:
         chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
         if chosen.workspace > MOST_WORKSPACE:
+            reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
             continue
-        threads_of_group, panels = -(-threads // geometry.group), None
+        threads_of_group = -(-threads // geometry.group)
+        panels = None
         if once and "panels" not in without:
             panels = boxes
             if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
                 panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
         if panels and panels.fit_panels(geometry, threads_of_group):
-            return BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
+            given = BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
+            if given.workspace <= MOST_WORKSPACE:
+                return given
         shared = boxes.for_threads(cells, threads_of_group)
         if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
             return chosen

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules
+from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, shown
 
 
 def conv_transpose(
@@ -28,7 +28,7 @@ def conv_transpose(
     x, w, b : array_like
         ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; floating, integer or boolean.
     dtype : dtype, optional
-        Of the result, rounded once from float64. Default: that of `x`.
+        Of the result, rounded once from float64. Default: that of `x`, float64 for what is not floating.
     **attributes
         The ONNX attributes and `opset`, as in `convt.conv_transpose`.
 
@@ -75,6 +75,8 @@ def group_convolution_backprop_data(
 ) -> np.ndarray:
     """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
     data, filter = as_real(data, "data"), as_real(filter, "filter")
+    if filter.ndim < 4:
+        raise ValueError(f"filter: expected 4 or more dimensions, got shape {filter.shape}")
     merged = filter.reshape(filter.shape[0] * filter.shape[1], *filter.shape[2:])
     rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], names=OPENVINO_NAMES, **attributes)
     return evaluate(data, merged, None, rules.geometry(data.shape), dtype)
@@ -82,7 +84,10 @@ def group_convolution_backprop_data(
 
 def as_real(value: Any, name: str) -> np.ndarray:
     """`value` as an array of real numbers."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array, got {shown(value)} ({error})") from None
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name}: expected real numbers, got a dtype of {array.dtype}")
     return array
@@ -124,7 +129,9 @@ def evaluate(
     y[(..., *inside)] = part
     if b is not None:
         y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
-    return round_once(y, x.dtype if dtype is None else np.dtype(dtype))
+    if dtype is None:
+        dtype = np.float64 if x.dtype.kind in "biu" else x.dtype
+    return round_once(y, np.dtype(dtype))
 
 
 def round_once(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -54,7 +54,7 @@ def _environment(text: str | None) -> tuple[int | None, str]:
     if not text:
         return None, ""
     if not text.isdecimal() or len(text) > 18 or int(text) < 1:
-        raise ValueError(f"CONVT_NUM_THREADS: expected a positive integer, got {shown(text)}")
+        raise ValueError(f"CONVT_NUM_THREADS: expected a positive integer of at most 18 digits, got {shown(text)}")
     return int(text), "CONVT_NUM_THREADS"
 
 

@@ -232,7 +232,9 @@ def test_openvino_group_mistake(error, names, mistake):
     assert names in str(caught.value)
 
 
-@pytest.mark.parametrize("filter", [W, W[None][:0]], ids=["without the group axis", "no groups"])
+@pytest.mark.parametrize(
+    "filter", [W, W[None][:0], W[None][..., :0]], ids=["without the group axis", "no groups", "an empty kernel"]
+)
 def test_openvino_group_filter(filter):
     data, _, arguments = openvino_arguments({})
     if filter is W:  # read as (group 4, C_in/group 3, C_out/group 3, one spatial axis)
@@ -304,8 +306,10 @@ def test_memory_that_a_conversion_cannot_have():
         {"group": 10**5000},
         {"strides": np.ones(10**6, int)},
         {"x": [[1.0] * 10**6, [1.0]]},
+        {"x": [[[[0.1] * 20] * 20] * 20] * 20 + [1]},
+        {"auto_pad": "x" * 10**6},
     ],
-    ids=["huge number", "huge group", "a million numbers", "a million ragged elements"],
+    ids=["huge number", "huge group", "a million numbers", "a million ragged", "nested and ragged", "a long text"],
 )
 def test_messages_stay_short(mistake):
     arguments = {"x": X, "w": W, **mistake}
@@ -320,6 +324,7 @@ def test_messages_stay_short(mistake):
         (TypeError, "x:", {"x": X.astype(complex)}),
         (TypeError, "w:", {"w": [["a"]]}),
         (ValueError, "b:", {"b": np.ones(1)}),
+        (ValueError, "x:", {"x": [[1.0], [1.0, 2.0]]}),
     ],
 )
 def test_reference_mistake(error, names, mistake):

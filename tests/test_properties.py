@@ -1,6 +1,7 @@
 """Random configurations against the definition."""
 
 import ctypes
+import itertools
 import mmap
 from contextlib import contextmanager
 
@@ -310,12 +311,13 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
         ((2, 17, 61, 12, 13), (17, 2, 3, 3, 3)),  # several rows of cells a box on the first spatial axis
     ],
 )
-@pytest.mark.parametrize("threads", [1, 2])
-def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, threads):
+@pytest.mark.parametrize(("threads", "dilation"), [(1, 1), (2, 1), (1, 3)])
+def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, threads, dilation):
     path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
-    attributes = {"strides": [2] * (len(x_shape) - 2), "pads": [1] * 2 * (len(x_shape) - 2)}
+    axes = len(x_shape) - 2
+    attributes = {"strides": [2] * axes, "pads": [1] * 2 * axes, "dilations": [dilation] * axes}
     with forced((level, path)):
         layer = convt.ConvTranspose(w.astype(np.float32), n_threads=threads, **attributes)
         assert layer.explain(x_shape)["tiles"]["chain"] > 1
@@ -592,9 +594,25 @@ def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
 def test_scratch_is_bounded_for_cells_of_many_places(level, dtype, channels, outputs, kernel, stride, size):
     """Tile registers write sums of whole tiles: up to 31 positions more, of thousands of columns."""
     axes = (Axis(size, kernel, stride, 1, 0, (size - 1) * stride + kernel),) * 2
-    for threads in (1, 3):
-        chosen = plan.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads)
+    for threads, once in itertools.product((1, 3), (False, True)):
+        chosen = plan.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
         assert chosen.workspace <= 4 << 20
+
+
+def test_scratch_of_panels_is_bounded():
+    """Packed weights fit the scratch here, panels of them do not."""
+    axes = (Axis(2, 8, 8, 1, 0, 16), Axis(2, 20, 100, 1, 0, 120))
+    for once in (False, True):
+        assert (
+            plan.make_plan(Geometry(1, 1, 4096, 32, axes), "bfloat16", LEVELS[-1], 1, once=once).workspace
+            <= 4 << 20
+        )
+
+
+@pytest.mark.skipif("avx2" not in LEVELS, reason="needs vectors")
+def test_a_long_kernel_takes_a_vectorised_path():
+    geometry = Geometry(1, 1, 4, 1, (Axis(1000, 300_000, 16, 1, 0, 315_984),))
+    assert plan.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -82,7 +82,7 @@ def test_no_more_threads_than_tasks(monkeypatch):
     assert report["threads"] <= report["tiles"]["tasks"] <= 3
 
 
-def test_a_call_asks_for_no_more_threads_than_a_system_grants():
+def test_a_call_asks_for_no_more_threads_than_the_limit():
     layer = convt.ConvTranspose(np.ones((512, 512, 16), np.float32), n_threads=10**6)
     assert layer.explain((1024, 512, 4096))["threads"] <= plan.MOST_THREADS
 
