@@ -106,6 +106,20 @@ def choice(value: object, name: str, choices: Sequence[str]) -> str:
     return value
 
 
+def without_group_axis(shape: Sequence[int]) -> tuple[int, ...]:
+    """``(C_in, C_out/group, *K)`` of a filter of shape ``(group, C_in/group, C_out/group, *K)``."""
+    if len(shape) < 4:
+        raise ValueError(
+            "filter: expected 4 or more dimensions, (group, C_in/group, C_out/group, *kernel), "
+            f"got shape {shown(tuple(shape))}"
+        )
+    if shape[0] < 1:
+        raise ValueError(f"filter: expected 1 or more groups, got shape {shown(tuple(shape))}")
+    if 0 in shape[3:]:
+        raise ValueError(f"filter: expected a kernel of 1 or more per axis, got shape {shown(tuple(shape))}")
+    return (shape[0] * shape[1], *shape[2:])
+
+
 class _Rules:
     """What the two operators share: shapes, and one call of `_pad_and_output` per spatial axis.
 

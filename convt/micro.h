@@ -152,12 +152,12 @@ static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL
 {
 #define IMAGES(i)                                                                                                      \
     case i:                                                                                                            \
-        for (; c + SOME <= channels; c += SOME)                                                                        \
-            NAME(native_rows)(i, SOME, n, x + c, x_step, w + c * w_step, w_step, out, out_step);                       \
+        for (; c + TOGETHER <= channels; c += TOGETHER)                                                                \
+            NAME(native_rows)(i, TOGETHER, n, x + c, x_step, w + c * w_step, w_step, out, out_step);                   \
         for (; c < channels; c++)                                                                                      \
             NAME(native_rows)(i, 1, n, x + c, x_step, w + c * w_step, w_step, out, out_step);                          \
         break;
-    enum { SOME = sizeof(REAL) == 8 ? 2 : 4 };
+    enum { TOGETHER = sizeof(REAL) == 8 ? 2 : 4 };
     ptrdiff_t c = 0;
     switch (images) {
         IMAGES(1)

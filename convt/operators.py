@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from convt.arrays import as_array
-from convt.geometry import OPENVINO_NAMES, OnnxRules, OpenvinoRules, integers
+from convt.geometry import OPENVINO_NAMES, OnnxRules, OpenvinoRules, integers, without_group_axis
 from convt.layer import Layer
 
 
@@ -282,16 +282,7 @@ def group_convolution_backprop_data(
         As `conv_transpose` does.
     """
     filter = as_array(filter, "filter")
-    if filter.ndim < 4:
-        raise ValueError(
-            "filter: expected 4 or more dimensions, (group, C_in/group, C_out/group, *kernel), "
-            f"got shape {filter.shape}"
-        )
-    if filter.shape[0] < 1:
-        raise ValueError(f"filter: expected 1 or more groups, got shape {filter.shape}")
-    if 0 in filter.shape[3:]:
-        raise ValueError(f"filter: expected a kernel of 1 or more per axis, got shape {filter.shape}")
-    merged = filter.reshape(filter.shape[0] * filter.shape[1], *filter.shape[2:])
+    merged = filter.reshape(without_group_axis(filter.shape))
     rules = OpenvinoRules(
         merged.shape,
         output_shape,

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, shown
+from convt.arrays import as_array
+from convt.geometry import DTYPES, OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, without_group_axis
+
+INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+REAL = (*DTYPES, np.dtype(np.longdouble).name, *INTEGERS)
 
 
 def conv_transpose(
@@ -42,10 +46,10 @@ def conv_transpose(
     TypeError, ValueError
         If an attribute is not allowed, or an array does not fit.
     """
-    x, w = as_real(x, "x"), as_real(w, "w")
+    x, w = as_array(x, "x", REAL), as_array(w, "w", REAL)
     rules = OnnxRules(w.shape, **attributes)
     if b is not None:
-        b = as_real(b, "b")
+        b = as_array(b, "b", REAL)
         if b.shape != (rules.out_channels,):
             raise ValueError(f"b: expected shape ({rules.out_channels},), got {b.shape}")
     return evaluate(x, w, b, rules.geometry(x.shape), dtype)
@@ -60,7 +64,7 @@ def convolution_backprop_data(
     **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO ConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
-    data, filter = as_real(data, "data"), as_real(filter, "filter")
+    data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
     rules = OpenvinoRules(filter.shape, output_shape, names=OPENVINO_NAMES, **attributes)
     return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
 
@@ -74,23 +78,10 @@ def group_convolution_backprop_data(
     **attributes: Any,
 ) -> np.ndarray:
     """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
-    data, filter = as_real(data, "data"), as_real(filter, "filter")
-    if filter.ndim < 4:
-        raise ValueError(f"filter: expected 4 or more dimensions, got shape {filter.shape}")
-    merged = filter.reshape(filter.shape[0] * filter.shape[1], *filter.shape[2:])
+    data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
+    merged = filter.reshape(without_group_axis(filter.shape))
     rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], names=OPENVINO_NAMES, **attributes)
     return evaluate(data, merged, None, rules.geometry(data.shape), dtype)
-
-
-def as_real(value: Any, name: str) -> np.ndarray:
-    """`value` as an array of real numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected an array, got {shown(value)} ({error})") from None
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"{name}: expected real numbers, got a dtype of {array.dtype}")
-    return array
 
 
 def evaluate(
