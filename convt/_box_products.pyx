@@ -72,6 +72,12 @@ cdef inline void multiply_tile(
         )
 
 
+cdef inline Py_ssize_t count_tiles(BoxTable table, Py_ssize_t length, Py_ssize_t width) noexcept nogil:
+    """Tiles of a run, `width` columns wide."""
+    cdef Py_ssize_t most = table.tile_positions(width)
+    return (length + most - 1) // most
+
+
 cdef inline Py_ssize_t tile_begin(
     BoxTable table, Py_ssize_t length, Py_ssize_t tiles, Py_ssize_t tile
 ) noexcept nogil:
@@ -96,7 +102,7 @@ cdef void multiply_along_channels(
     `inside` has room for the taps of a class.
     """
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step
-    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions
+    cdef Py_ssize_t tiles
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *soon
@@ -108,6 +114,7 @@ cdef void multiply_along_channels(
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
+            tiles = count_tiles(table, length, tile)
             # A tile's weights stay in the second-level cache while all positions pass; each fetches its share of the
             # next tile's.
             soon_step = (tile + runs * tiles - 1) // (runs * tiles)
@@ -154,7 +161,7 @@ cdef void multiply_panel(
     BoxTable table, Py_ssize_t length, Py_ssize_t width, const Scratch *scratch, float *out, Py_ssize_t step
 ) noexcept nogil:
     """The products with a packed panel of weights."""
-    cdef Py_ssize_t tiles = (length + table.max_positions - 1) // table.max_positions, done = 0, tile, t, p, p_end
+    cdef Py_ssize_t tiles = count_tiles(table, length, 2 * table.lanes), done = 0, tile, t, p, p_end
     cdef const float *input = <const float *> scratch.input
     cdef const float *w = <const float *> scratch.panel
     while done < width:

@@ -26,6 +26,7 @@ cdef extern from "levels.h" nogil:
     ctypedef struct kernels_f32 "convt_kernels_f32":
         int lanes
         int max_positions
+        int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, float *, Py_ssize_t
@@ -59,6 +60,7 @@ cdef extern from "levels.h" nogil:
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
         int max_positions
+        int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, double *, Py_ssize_t
@@ -139,6 +141,7 @@ ctypedef fused real_t:
 cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
+    MAX_VECTORS = 4  # of a tile with lanes along channels
     PANEL_BYTES = 1 << 19  # of weights that are used once, at most, at a time: a quarter of a second-level cache
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
@@ -177,7 +180,7 @@ cdef class BoxTable:
     cdef bint image_runs  # runs go along axis 0, and over all the others loops
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
-    cdef Py_ssize_t lanes, max_positions, x_step, line, depth, places, inner_places
+    cdef Py_ssize_t lanes, max_positions, whole_tile, x_step, line, depth, places, inner_places
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
     cdef bint along_channels, double, columns_first
@@ -196,6 +199,7 @@ cdef class BoxTable:
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
+    cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t positions(self) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil

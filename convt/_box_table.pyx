@@ -29,14 +29,15 @@ def has_tiles(str level):
     return find_level(level).tiles.channels != NULL
 
 
-def lanes_and_positions(str level, bint double, int pieces):
-    """Elements of a vector, and most positions of a tile with lanes along channels."""
+def tile_limits(str level, bint double, int pieces):
+    """Elements of a vector, and most positions and vectors of a tile with lanes along channels; those of more than two
+    vectors have fewer positions."""
     cdef const convt_level *found = find_level(level)
     if pieces:
-        return found.f32.lanes, TILE_POSITIONS
+        return found.f32.lanes, TILE_POSITIONS, 2
     if double:
-        return found.f64.lanes, found.f64.max_positions
-    return found.f32.lanes, found.f32.max_positions
+        return found.f64.lanes, found.f64.max_positions, found.f64.widest
+    return found.f32.lanes, found.f32.max_positions, found.f32.widest
 
 
 def tiles_in_one_pass(layout, Py_ssize_t block):
@@ -59,7 +60,7 @@ def vectors_in_one_pass(layout, Py_ssize_t block, Py_ssize_t in_channels, str le
     """Whether vectors of sums, lanes along positions, are written as outputs, and whether two classes together make a
     row of these."""
     cdef Py_ssize_t lanes, max_positions
-    lanes, max_positions = lanes_and_positions(level, double, 0)
+    lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
     if inner > 2 or last[OUTPUT] % inner or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
@@ -137,6 +138,8 @@ cdef class BoxTable:
         channels for images so small that the zeros around them would cost more than the additions.
     block : int
         Output channels of a block.
+    vectors : int
+        Of a whole tile's columns, with lanes along channels or in tile registers.
     pieces : int
         bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
     in_panels : bool
@@ -146,13 +149,14 @@ cdef class BoxTable:
 
     def __init__(
         self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
-        Py_ssize_t block, int pieces, bint in_panels
+        Py_ssize_t block, Py_ssize_t vectors, int pieces, bint in_panels
     ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.level = find_level(level)
         self.double = double
         self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
         self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
+        self.whole_tile = vectors * self.lanes
         self.along_channels = along_channels
         self.columns_first = columns_first
         self.in_panels = in_panels
@@ -247,7 +251,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_tap).tobytes())
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
-        digest.update(bytes([self.most_rows]))
+        digest.update(bytes([self.most_rows, self.whole_tile // self.lanes]))
         return digest.digest()
 
     @property
@@ -276,8 +280,14 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
         if self.along_channels or self.pieces:
-            return 2 * self.lanes if left > self.lanes else self.lanes
+            return min(self.whole_tile, self.padded(left))
         return row_tile(left, self.most_rows)
+
+    cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
+        """Most positions of a tile of so many columns, lanes along channels."""
+        if self.pieces or width <= 2 * self.lanes:
+            return self.max_positions
+        return 2 * self.max_positions * self.lanes // width
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
 from convt._box_table cimport (
-    CACHE_LINE, BoxTable, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
+    CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT16
 
@@ -147,7 +147,7 @@ cdef bint pack_whole_vectors(
         for place in range(table.products.places(i)):
             for v in range(vectors):
                 column = place * width + v * lanes
-                done = column // (2 * lanes) * 2 * lanes
+                done = column // table.whole_tile * table.whole_tile
                 tile = table.tile_width(n - done)
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
@@ -212,7 +212,7 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     cdef const int64_t *kernel_index
     cdef const real_t *w = wide
     cdef real_t *target
-    cdef Py_ssize_t offset[2 * MAX_LANES]
+    cdef Py_ssize_t offset[MAX_VECTORS * MAX_LANES]
     if pack_whole_vectors(table, given, wide, block, weights):
         return
     if not given.halves:

@@ -5,8 +5,8 @@ import math
 from typing import NamedTuple, Optional
 
 from convt._box_one_pass import SHORT_LINE_VECTORS
-from convt._box_table import lanes_and_positions
-from convt.cost import Work, estimate
+from convt._box_table import tile_limits
+from convt.cost import Work, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import Path
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
@@ -34,6 +34,7 @@ class Boxes(NamedTuple):
 
     path: Path
     block: int  # output channels at a time
+    vectors: int  # of a whole tile's columns
     pieces: int  # 0 without tile registers
     layout: BoxLayout
     limits: tuple[Tile, int, int, int]
@@ -47,12 +48,14 @@ class Boxes(NamedTuple):
         """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
         item = 8 if dtype == "float64" else 4
         pieces = pieces if path.tiles else 0
-        lanes, most = lanes_and_positions(isa, dtype == "float64", pieces)
+        lanes, most, widest = tile_limits(isa, dtype == "float64", pieces)
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
+        vectors = tile_vectors(geometry, cells.classes, dtype, path, lanes, widest)
+        most = 2 * most // vectors
         if path.along_channels:
-            block = min(channels, 2 * lanes)
+            block = min(channels, (2 if path.columns_first else vectors) * lanes)
         elif path.columns_first:
             block = min(channels, max(1, 96 // kernel))
         else:
@@ -107,12 +110,12 @@ class Boxes(NamedTuple):
             # where a box holds no other.)
             if path.columns_first and not path.along_channels and block == channels:
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, lanes, tile, pieces))
+            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, vectors, lanes, tile, pieces))
             # Along channels the estimates were fitted to the smaller size as they are.
             if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:
-                best = cls(path, block, pieces, layout, limits, cycles)
+                best = cls(path, block, vectors, pieces, layout, limits, cycles)
         return best
 
     @staticmethod

@@ -14,15 +14,22 @@ from convt._box_compute import STREAM_LIMITS
 from convt._box_table import tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, POSITIONS, Path
-from convt.tiling import BoxLayout, Tile
+from convt.tiling import SUMS_BYTES, BoxLayout, TapClass, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
 # And below so many, by the pieces of an element, the products of pieces; single ones win in all but empty tiles.
 FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
-# What a tile of one vector of channels takes longer than half of one of two.
-SINGLE_VECTOR = 0.4
+# What a vector of columns takes, by the vectors of its tile, lanes along channels. Wide tiles are fewer and read
+# input less often: 265 random layers, by AVX-512 and AVX2, took 0.94 to 0.96 of the time on average.
+VECTOR_TIMES = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.94}
+# The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
+FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
+WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
+# An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
+FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
+COLUMNS_POSITIONS = 64  # fewer, of columns first, wait for weights: 1.05 to 1.1 times as long in wide tiles
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -52,7 +59,7 @@ TRANSPOSING_CYCLES = 1.1  # the same, lanes along channels
 
 @dataclass
 class Work:
-    """A call, computed in boxes of a path, `block` output channels at a time in `lanes` lanes."""
+    """A call, computed in boxes of a path, `block` output channels at a time, in tiles of `vectors` of `lanes`."""
 
     geometry: Geometry
     dtype: str
@@ -60,6 +67,7 @@ class Work:
     layout: BoxLayout
     path: Path
     block: int
+    vectors: int
     lanes: int
     tile: Tile
     pieces: int
@@ -132,7 +140,7 @@ def readings_of_box(work: Work) -> int:
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if not work.path.along_channels or work.path.columns_first or work.path.image_runs:
         return 1
-    near = layout.most_taps * work.in_channels * 2 * lanes * work.weight_bytes <= NEAR_TILE
+    near = layout.most_taps * work.in_channels * work.vectors * lanes * work.weight_bytes <= NEAR_TILE
     return 1 if near else layout.runs * math.ceil(layout.run_length / tile.most)
 
 
@@ -145,6 +153,8 @@ def channels_stored(work: Work) -> float:
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < stream_bytes:
         written *= 0.4  # to the caches
+    if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
+        written += PAGES_CYCLES
     pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
     cycles = outputs / channels * (pointers + transposed) + written * outputs
     # Two sums become one word, which is transposed; those of neighbours in tiles of images lie far apart.
@@ -187,17 +197,66 @@ def channel_cycles(work: Work) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        products = work.in_channels / 2 * -(-block * work.kernel // lanes)
+        products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
         return (products + column_additions(work)) * layout.input_elements
     vectors = begun = 0.0
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
-        vectors += taps * (n + SINGLE_VECTOR * (n % 2))
+        vectors += taps * vectors_time(n, work.vectors)
         begun += TAP_CYCLES * taps * -(-n // 2)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
     positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions
+
+
+def vectors_time(n: int, vectors: int, whole: float | None = None) -> float:
+    """What `n` vectors of columns take in tiles of `vectors`, of which a whole one's take `whole` each."""
+    tiles, rest = divmod(n, vectors)
+    return tiles * vectors * (whole or VECTOR_TIMES[vectors]) + rest * VECTOR_TIMES.get(rest, 0)
+
+
+def tile_vectors(
+    geometry: Geometry, classes: Sequence[TapClass], dtype: str, path: Path, lanes: int, widest: int
+) -> int:
+    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to `widest`."""
+    if not path.along_channels or path.tiles:
+        return 2
+    item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
+    channels, kernel = geometry.out_channels // geometry.group, math.prod(a.kernel for a in geometry.axes)
+    positions = math.prod(a.input for a in geometry.axes)
+    streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
+    if path.columns_first:
+        few = streamed or geometry.batch * positions < COLUMNS_POSITIONS
+        return 2 if few or min(channels, 2 * lanes) * kernel <= 2 * lanes else 3
+    vector_bytes = max(len(c.shifts) for c in classes) * in_channels * lanes * item
+    outputs, places = math.prod(geometry.output_shape), sum(len(c.places) for c in classes)
+    image_bytes = positions * places * lanes * item  # sums of a vector of channels
+    pages = 0.0
+    if outputs * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes:
+        pages = PAGES_CYCLES * places * channels
+
+    def time(vectors: int) -> float:
+        """Of all products of a position, and of what storing them takes longer."""
+        far = streamed or (vectors > 3 and vectors * vector_bytes > WIDE_TILE)
+        whole = FAR_VECTOR if far else VECTOR_TIMES[vectors]
+        blocks, rest = divmod(channels, vectors * lanes)
+        cycles = 0.0
+        for c in classes:
+            of_block, of_rest = (
+                vectors_time(-(-width * len(c.places) // lanes), vectors, whole)
+                for width in (vectors * lanes, rest)
+            )
+            cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)
+        return cycles + pages
+
+    def suits(vectors: int) -> bool:
+        """Whether caches hold what they would of narrower tiles: a tile's weights, the sums of a whole image."""
+        whole = 2 * image_bytes > SUMS_BYTES or vectors * image_bytes <= SUMS_BYTES
+        return whole and vectors * vector_bytes <= NEAR_TILE
+
+    best = min(filter(suits, range(3, widest + 1)), key=time, default=2)
+    return best if time(best) < WIDER_TIME * (time(2) - pages) else 2
 
 
 def column_additions(work: Work) -> float:

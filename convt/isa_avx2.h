@@ -9,9 +9,9 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-/* 12 sums, two vectors of weights, one broadcast: 15 of 16 registers. */
-#define POSITIONS 6
+/* Beside two or three vectors of weights and one broadcast: 15 or 16 of 16 registers. */
 #define ACCUMULATORS 12
+#define WIDEST 3
 
 #define DRAIN() _mm_sfence()
 
@@ -25,7 +25,7 @@
 #include "micro_half.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
+enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = ACCUMULATORS / 2, convt_avx2_f32_widest = WIDEST };
 #undef REAL
 #undef STREAM
 #undef LANES
@@ -36,15 +36,15 @@ enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = POSITIONS };
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
-enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = POSITIONS };
+enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = ACCUMULATORS / 2, convt_avx2_f64_widest = WIDEST };
 #undef REAL
 #undef STREAM
 #undef LANES
 #undef NAME
 
 #undef DRAIN
-#undef POSITIONS
 #undef ACCUMULATORS
+#undef WIDEST
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -9,9 +9,9 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
 #endif
 
-/* 24 sums leave room for two vectors of weights and what the compiler broadcasts; 28 measured no faster. */
-#define POSITIONS 12
+/* 24 sums leave room for up to four vectors of weights and what the compiler broadcasts; 28 measured no faster. */
 #define ACCUMULATORS 24
+#define WIDEST 4
 
 #define DRAIN() _mm_sfence()
 
@@ -25,7 +25,11 @@
 #include "micro_half.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITIONS };
+enum {
+    convt_avx512_f32_lanes = LANES,
+    convt_avx512_f32_max_positions = ACCUMULATORS / 2,
+    convt_avx512_f32_widest = WIDEST
+};
 #undef REAL
 #undef STREAM
 #undef LANES
@@ -36,15 +40,19 @@ enum { convt_avx512_f32_lanes = LANES, convt_avx512_f32_max_positions = POSITION
 #define LANES 8
 #define NAME(kernel) convt_avx512_f64_##kernel
 #include "micro.h"
-enum { convt_avx512_f64_lanes = LANES, convt_avx512_f64_max_positions = POSITIONS };
+enum {
+    convt_avx512_f64_lanes = LANES,
+    convt_avx512_f64_max_positions = ACCUMULATORS / 2,
+    convt_avx512_f64_widest = WIDEST
+};
 #undef REAL
 #undef STREAM
 #undef LANES
 #undef NAME
 
 #undef DRAIN
-#undef POSITIONS
 #undef ACCUMULATORS
+#undef WIDEST
 
 #if defined(__clang__)
 #pragma clang attribute pop

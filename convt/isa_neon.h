@@ -2,8 +2,8 @@
 
 #define CONVT_NEON
 
-#define POSITIONS 12
 #define ACCUMULATORS 24
+#define WIDEST 4
 
 /* The compilers' vector types have no streaming store: an ordinary one. */
 #define STREAM(pointer, vector) STORE(pointer, vector)
@@ -18,7 +18,7 @@
 #include "micro_half.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = POSITIONS };
+enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = ACCUMULATORS / 2, convt_neon_f32_widest = WIDEST };
 #undef REAL
 #undef LANES
 #undef NAME
@@ -27,15 +27,15 @@ enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = POSITIONS };
 #define LANES 2
 #define NAME(kernel) convt_neon_f64_##kernel
 #include "micro.h"
-enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = POSITIONS };
+enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = ACCUMULATORS / 2, convt_neon_f64_widest = WIDEST };
 #undef REAL
 #undef LANES
 #undef NAME
 
 #undef STREAM
 #undef DRAIN
-#undef POSITIONS
 #undef ACCUMULATORS
+#undef WIDEST
 
 static int convt_neon_runs_here(void)
 {

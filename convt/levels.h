@@ -35,7 +35,8 @@ typedef struct {
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;         /* elements of a vector */                                                                  \
-        int max_positions; /* of a tile of `channels` */                                                               \
+        int max_positions; /* of a tile of `channels` of two vectors; wider ones have as many fewer */                 \
+        int widest;        /* most vectors of such a tile */                                                           \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
                          const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
                          REAL *out, ptrdiff_t out_step);                                                               \

@@ -4,8 +4,8 @@
      REAL           float or double
      LANES          elements of a vector
      NAME(kernel)   the instance's name of a kernel
-     POSITIONS      most positions of a register tile of `channels`, whose width is two vectors
-     ACCUMULATORS   registers that a tile of `positions` may fill
+     ACCUMULATORS   registers that a tile may fill with sums
+     WIDEST         most vectors of a tile of `channels`
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
 
    A tile keeps its sums in registers through the whole reduction, or some channels of it where weights are read as they
@@ -43,12 +43,15 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define FIRST_TWO(v, lane) (OF_THREE(v, lane) + PLACE_OF_THREE(v, lane) % 2 * LANES)
 #define THIRD(v, lane) (PLACE_OF_THREE(v, lane) == 2 ? LANES + OF_THREE(v, lane) : (lane))
 
+/* Positions of a tile of so many vectors: wider ones read input and weights less often a product. */
+#define MOST_POSITIONS(vectors) (ACCUMULATORS / ((vectors) > 2 ? (vectors) : 2))
+
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
                                 ptrdiff_t soon_step, REAL *out, ptrdiff_t out_step)
 {
-    VECTOR sums[POSITIONS][2];
+    VECTOR sums[MOST_POSITIONS(1)][WIDEST];
     UNROLLED (p, positions)
         UNROLLED (v, vectors)
             sums[p][v] = (VECTOR){0};
@@ -59,12 +62,12 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
             continue;
         }
         /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
-        const REAL *rows[(POSITIONS + 2) / 3];
-        UNROLLED (i, (POSITIONS + 2) / 3)
+        const REAL *rows[(MOST_POSITIONS(1) + 2) / 3];
+        UNROLLED (i, (positions + 2) / 3)
             rows[i] = x + tap_offset[t] + 3 * i * x_step;
         UNROLL_TWICE
         for (ptrdiff_t c = 0; c < channels; c++) {
-            VECTOR weights[2];
+            VECTOR weights[WIDEST];
             UNROLLED (v, vectors)
                 weights[v] = LOAD(w + v * LANES);
             UNROLLED (p, positions)
@@ -80,7 +83,7 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
             STORE(out + p * out_step + v * LANES, sums[p][v]);
 }
 
-/* `CALL(positions, vectors)` with both known to the compiler: up to POSITIONS, and 1 or 2. */
+/* `CALL(positions, vectors)` with both known to the compiler: up to MOST_POSITIONS of so many vectors. */
 #define EVERY_TILE(positions, vectors, CALL)                                                                           \
     switch (positions) {                                                                                               \
         ONE_TILE(1, vectors, CALL)                                                                                     \
@@ -98,24 +101,36 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
     }
 #define ONE_TILE(p, vectors, CALL)                                                                                     \
     case p:                                                                                                            \
-        if (p <= POSITIONS) {                                                                                          \
-            if ((vectors) == 2)                                                                                        \
-                CALL(p <= POSITIONS ? p : 1, 2);                                                                       \
-            else                                                                                                       \
-                CALL(p <= POSITIONS ? p : 1, 1);                                                                       \
-        }                                                                                                              \
+        if (p <= MOST_POSITIONS(vectors))                                                                              \
+            CALL(p <= MOST_POSITIONS(vectors) ? p : 1, vectors);                                                       \
         break;
 
-/* One register tile: `positions` places x_step apart, `vectors` (1 or 2) vectors of output channels.
+/* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
    after these. One line a channel, also where these are two: to ask for both is no faster (-2 to +3 %), even of weights
    that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                           REAL *out, ptrdiff_t out_step){
+                           REAL *out, ptrdiff_t out_step)
+{
 #define CALL(p, v) NAME(channels_tile)(p, v, taps, tap_offset, channels, x, x_step, w, soon, soon_step, out, out_step)
-    EVERY_TILE(positions, vectors, CALL)
+    switch (vectors) {
+    case 1:
+        EVERY_TILE(positions, 1, CALL)
+        break;
+    case 2:
+        EVERY_TILE(positions, 2, CALL)
+        break;
+    case 3:
+        EVERY_TILE(positions, 3, CALL)
+        break;
+#if WIDEST > 3
+    case 4:
+        EVERY_TILE(positions, 4, CALL)
+        break;
+#endif
+    }
 #undef CALL
 }
 
@@ -172,7 +187,7 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
                               ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
                               ptrdiff_t out_step)
 {
-    VECTOR sums[POSITIONS][2];
+    VECTOR sums[MOST_POSITIONS(2)][2];
     UNROLLED (p, positions)
         UNROLLED (v, vectors)
             sums[p][v] = LOAD(out + p * out_step + v * LANES);
@@ -199,7 +214,7 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
 static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
                                const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
-    const ptrdiff_t tiles = (positions + POSITIONS - 1) / POSITIONS;
+    const ptrdiff_t tiles = (positions + MOST_POSITIONS(2) - 1) / MOST_POSITIONS(2);
     for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
         for (ptrdiff_t t = 0; t < tiles; t++) {
             const ptrdiff_t p = t * positions / tiles;
@@ -207,10 +222,15 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
     NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, later, out + p * out_step + j, out_step)
 #define FETCH(some, v) PART(some, v, later)
 #define CALL(some, v) PART(some, v, 0)
-            if (later && t == 0)
-                EVERY_TILE(positions / tiles, n - j > LANES ? 2 : 1, FETCH)
+            const ptrdiff_t some = (t + 1) * positions / tiles - p;
+            if (n - j > LANES && later && t == 0)
+                EVERY_TILE(some, 2, FETCH)
+            else if (n - j > LANES)
+                EVERY_TILE(some, 2, CALL)
+            else if (later && t == 0)
+                EVERY_TILE(some, 1, FETCH)
             else
-                EVERY_TILE((t + 1) * positions / tiles - p, n - j > LANES ? 2 : 1, CALL)
+                EVERY_TILE(some, 1, CALL)
 #undef PART
 #undef FETCH
 #undef CALL
@@ -690,6 +710,7 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 }
 
 #undef VECTOR
+#undef MOST_POSITIONS
 #undef LOAD
 #undef STORE
 #undef ALIGNED

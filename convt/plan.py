@@ -188,11 +188,13 @@ class BoxPlan(Plan):
             path.along_channels,
             path.columns_first,
             block,
+            boxes.vectors,
             boxes.pieces,
             boxes.in_panels,
         )
         self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
+        self.vectors = boxes.vectors if path.along_channels and not boxes.pieces else 0  # of a whole tile
         self.chains = layout.tasks
         whole = self.chains * geometry.group
         self.splits = 1
@@ -206,6 +208,7 @@ class BoxPlan(Plan):
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
+            **({"vectors": self.vectors} if self.vectors else {}),
             **({"one pass": True} if self.table.one_pass else {}),
             "box": self.box,
             "boxes": self.boxes,

@@ -69,8 +69,8 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         for (int i = 0; i < 64; i++)                                                                                   \
             bias[i] = rand() % 7 - 3;                                                                                  \
-        for (int p = 1; p <= k->max_positions; p++)                                                                    \
-            for (int v = 1; v <= 2; v++) {                                                                             \
+        for (int v = 1; v <= k->widest; v++)                                                                           \
+            for (int p = 1; p * (v < 2 ? 2 : v) <= 2 * k->max_positions; p++) {                                        \
                 const int width = v * lanes;                                                                           \
                 k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, out, width);                             \
                 for (int i = 0; i < p; i++)                                                                            \

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import convt
 from convt import boxes, isa, paths, plan
+from convt._box_table import tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
@@ -747,6 +748,31 @@ def test_images_of_one_position_with_many_columns(level):
     with forced((level, None)):
         y = convt.conv_transpose(x.astype(np.float32), w.astype(np.float32), n_threads=2)
     np.testing.assert_array_equal(y, oracle(x, w, None, {}))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", [path for path in paths.VECTOR_PATHS if path.along_channels])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("channels", [17, 24, 48, 64, 75, 112])  # whole tiles and rests of every width
+def test_wide_tiles(level, path, dtype, channels):
+    rng = np.random.default_rng(channels)
+    x, w = integer_data(rng, (9, 6, 3, 5)), integer_data(rng, (6, channels, 3, 3))
+    attributes = {"strides": [2, 1], "pads": [1, 1, 1, 1]}
+    with forced((level, path)):
+        y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_of_every_width_are_reached(level, dtype):
+    lanes, _, widest = tile_limits(level, dtype == "float64", 0)
+    found = set()
+    with forced((level, paths.CHANNELS)):
+        for vectors in range(2, widest + 1):
+            layer = convt.ConvTranspose(np.ones((32, vectors * lanes, 3, 3), dtype), pads=[1, 1, 1, 1])
+            found.add(layer.explain((1, 32, 12, 12))["tiles"]["vectors"])
+    assert found == set(range(2, widest + 1))
 
 
 @every_way
