@@ -48,11 +48,11 @@ class Boxes(NamedTuple):
         """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
         item = 8 if dtype == "float64" else 4
         pieces = pieces if path.tiles else 0
-        lanes, most, widest = tile_limits(isa, dtype == "float64", pieces)
+        lanes, most, _ = limits_of_tile = tile_limits(isa, dtype == "float64", pieces)
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
-        vectors = tile_vectors(geometry, cells.classes, dtype, path, lanes, widest)
+        vectors = tile_vectors(geometry, cells.classes, dtype, path, limits_of_tile)
         most = 2 * most // vectors
         if path.along_channels:
             block = min(channels, (2 if path.columns_first else vectors) * lanes)

@@ -21,15 +21,17 @@ FEW_CHANNELS = 4
 # And below so many, by the pieces of an element, the products of pieces; single ones win in all but empty tiles.
 FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
-# What a vector of columns takes, by the vectors of its tile, lanes along channels. Wide tiles are fewer and read
-# input less often: 265 random layers, by AVX-512 and AVX2, took 0.94 to 0.96 of the time on average.
+# What a vector of columns takes, by the vectors of its tile, lanes along channels. Wide tiles load less for as
+# many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of the time on average.
 VECTOR_TIMES = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.94}
 # The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
 FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
+LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
-COLUMNS_POSITIONS = 64  # fewer, of columns first, wait for weights: 1.05 to 1.1 times as long in wide tiles
+LEAST_IMAGES = 8  # of a run then
+COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -155,7 +157,7 @@ def channels_stored(work: Work) -> float:
         written *= 0.4  # to the caches
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
         written += PAGES_CYCLES
-    pointers, transposed = 6 * -(-channels // (2 * work.lanes)), 0.35 * -(-channels // 16) * 16
+    pointers, transposed = 6 * -(-channels // work.block), 0.35 * -(-channels // 16) * 16
     cycles = outputs / channels * (pointers + transposed) + written * outputs
     # Two sums become one word, which is transposed; those of neighbours in tiles of images lie far apart.
     return 0.6 * cycles if halves and not (path.tiles and path.image_runs) else cycles
@@ -203,60 +205,65 @@ def channel_cycles(work: Work) -> float:
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
         vectors += taps * vectors_time(n, work.vectors)
-        begun += TAP_CYCLES * taps * -(-n // 2)
+        begun += TAP_CYCLES * taps * -(-n // work.vectors)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
     positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions
 
 
-def vectors_time(n: int, vectors: int, whole: float | None = None) -> float:
-    """What `n` vectors of columns take in tiles of `vectors`, of which a whole one's take `whole` each."""
+def vectors_time(n: int, vectors: int, far: bool = False) -> float:
+    """What `n` vectors of columns take in tiles of `vectors`, whose weights are far away or not."""
     tiles, rest = divmod(n, vectors)
-    return tiles * vectors * (whole or VECTOR_TIMES[vectors]) + rest * VECTOR_TIMES.get(rest, 0)
+    of_whole = FAR_VECTOR if far else VECTOR_TIMES[vectors]
+    return tiles * vectors * of_whole + rest * VECTOR_TIMES.get(rest, 0)
 
 
 def tile_vectors(
-    geometry: Geometry, classes: Sequence[TapClass], dtype: str, path: Path, lanes: int, widest: int
+    geometry: Geometry, classes: Sequence[TapClass], dtype: str, path: Path, limits: tuple[int, int, int]
 ) -> int:
-    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to `widest`."""
+    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to the last of `limits`.
+
+    Chosen before boxes are laid out, of which an estimate for each width would need its own.
+    """
     if not path.along_channels or path.tiles:
         return 2
+    lanes, most, widest = limits
     item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
     channels, kernel = geometry.out_channels // geometry.group, math.prod(a.kernel for a in geometry.axes)
     positions = math.prod(a.input for a in geometry.axes)
     streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
     if path.columns_first:
-        few = streamed or geometry.batch * positions < COLUMNS_POSITIONS
-        return 2 if few or min(channels, 2 * lanes) * kernel <= 2 * lanes else 3
-    vector_bytes = max(len(c.shifts) for c in classes) * in_channels * lanes * item
-    outputs, places = math.prod(geometry.output_shape), sum(len(c.places) for c in classes)
-    image_bytes = positions * places * lanes * item  # sums of a vector of channels
-    pages = 0.0
-    if outputs * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes:
-        pages = PAGES_CYCLES * places * channels
-
-    def time(vectors: int) -> float:
-        """Of all products of a position, and of what storing them takes longer."""
-        far = streamed or (vectors > 3 and vectors * vector_bytes > WIDE_TILE)
-        whole = FAR_VECTOR if far else VECTOR_TIMES[vectors]
-        blocks, rest = divmod(channels, vectors * lanes)
-        cycles = 0.0
-        for c in classes:
-            of_block, of_rest = (
-                vectors_time(-(-width * len(c.places) // lanes), vectors, whole)
-                for width in (vectors * lanes, rest)
-            )
-            cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)
-        return cycles + pages
+        n = -(-min(channels, 2 * lanes) * kernel // lanes)
+        many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
+        return 3 if many and vectors_time(n, 3) < vectors_time(n, 2) else 2
+    places = sum(len(c.places) for c in classes)
+    weights_bytes = max(len(c.shifts) for c in classes) * in_channels * lanes * item  # of a vector in a tile
+    cell_bytes = places * lanes * item  # of its sums
+    far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
-        """Whether caches hold what they would of narrower tiles: a tile's weights, the sums of a whole image."""
-        whole = 2 * image_bytes > SUMS_BYTES or vectors * image_bytes <= SUMS_BYTES
-        return whole and vectors * vector_bytes <= NEAR_TILE
+        """Whether a tile's weights stay in cache and boxes are of many cells, or of whole images as with pairs."""
+        cells = SUMS_BYTES // (vectors * cell_bytes)
+        if cells < LEAST_CELLS or vectors * weights_bytes > NEAR_TILE:
+            return False
+        if path.image_runs and 2 * most // vectors < LEAST_IMAGES:
+            return False
+        return cells >= positions or SUMS_BYTES // (2 * cell_bytes) < positions
+
+    def time(vectors: int) -> float:
+        """Of all products of a position and, beyond that of pairs, of storing them."""
+        far = streamed or (vectors > 3 and vectors * weights_bytes > WIDE_TILE)
+        blocks, rest = divmod(channels, vectors * lanes)
+        cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
+        for c in classes:
+            of_block = vectors_time(vectors * len(c.places), vectors, far)
+            of_rest = vectors_time(-(-rest * len(c.places) // lanes), vectors, far)
+            cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)
+        return cycles
 
     best = min(filter(suits, range(3, widest + 1)), key=time, default=2)
-    return best if time(best) < WIDER_TIME * (time(2) - pages) else 2
+    return best if time(best) < WIDER_TIME * time(2) else 2
 
 
 def column_additions(work: Work) -> float:

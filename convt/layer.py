@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("highest", "high", "medium")
 # What a layer remembers; a serving process with random lengths must not grow. Small images that leave out taps
-# want weights packed their own way: up to 4 ways for kernel 4 and stride 2, dozens for a kernel of 31.
+# want weights packed their own way: up to 4 ways for kernel 4 and stride 2, dozens for a kernel of 31. So do sizes
+# that suit tiles of other widths.
 SHAPES_KEPT = 64
 PACKED_KEPT = 8
 

@@ -35,7 +35,7 @@ typedef struct {
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;         /* elements of a vector */                                                                  \
-        int max_positions; /* of a tile of `channels` of two vectors; wider ones have as many fewer */                 \
+        int max_positions; /* of a tile of `channels` of 1 or 2 vectors; 2 / v times it of v > 2 */                    \
         int widest;        /* most vectors of such a tile */                                                           \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
                          const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \

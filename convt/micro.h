@@ -43,7 +43,10 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define FIRST_TWO(v, lane) (OF_THREE(v, lane) + PLACE_OF_THREE(v, lane) % 2 * LANES)
 #define THIRD(v, lane) (PLACE_OF_THREE(v, lane) == 2 ? LANES + OF_THREE(v, lane) : (lane))
 
-/* Positions of a tile of so many vectors: wider ones read input and weights less often a product. */
+/* Positions of a tile of so many vectors, as many sums in all: 24 of them load 14 vectors in pairs, 10 by fours. */
+#if WIDEST < 3 || WIDEST > 4
+#error "tiles of `channels` are three or four vectors wide at most"
+#endif
 #define MOST_POSITIONS(vectors) (ACCUMULATORS / ((vectors) > 2 ? (vectors) : 2))
 
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
@@ -108,8 +111,8 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
 /* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
-   after these. One line a channel, also where these are two: to ask for both is no faster (-2 to +3 %), even of weights
-   that come from memory. */
+   after these. One line a channel, also where these are several: to ask for both of two is no faster (-2 to +3 %), even
+   of weights that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
                            REAL *out, ptrdiff_t out_step)

@@ -753,7 +753,7 @@ def test_images_of_one_position_with_many_columns(level):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("path", [path for path in paths.VECTOR_PATHS if path.along_channels])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("channels", [17, 24, 48, 64, 75, 112])  # whole tiles and rests of every width
+@pytest.mark.parametrize("channels", [17, 24, 48, 64, 75, 112])  # whole tiles and rests
 def test_wide_tiles(level, path, dtype, channels):
     rng = np.random.default_rng(channels)
     x, w = integer_data(rng, (9, 6, 3, 5)), integer_data(rng, (6, channels, 3, 3))
@@ -761,6 +761,21 @@ def test_wide_tiles(level, path, dtype, channels):
     with forced((level, path)):
         y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_weights_are_packed_for_each_width_of_tiles(level):
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (6, 32, 3, 3))
+    found = set()
+    with forced((level, paths.CHANNEL_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(np.float32), pads=[1, 1, 1, 1])
+        for batch in (1, 9, 1):
+            x = integer_data(rng, (batch, 6, 3, 5))
+            found.add(layer.explain(x.shape)["tiles"]["vectors"])
+            y = layer(x.astype(np.float32))
+            np.testing.assert_array_equal(y, oracle(x, w, None, {"pads": [1, 1, 1, 1]}))
+    assert found == {2, 3}
 
 
 @pytest.mark.parametrize("level", LEVELS)
