@@ -69,6 +69,7 @@ class BuildKernels(build_ext):
         for extension in self.extensions:
             extension.extra_compile_args = FLAGS + flags
             extension.extra_link_args = flags
+        self.parallel = self.parallel or True  # as many at once as there are processors
         super().build_extensions()
 
 
