@@ -2,7 +2,7 @@ import numpy as np
 
 from convt._box_table import BoxTable
 
-STREAM_LIMITS: tuple[int, int]
+LONG_ROW_BYTES: int
 
 def run(
     x: np.ndarray,

@@ -13,6 +13,7 @@ from convt._box_input cimport Inside, first_input, part_inside, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
     BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, NO_TAP, TILE_POSITIONS, BoxTable, ClassList, real_t,
+    transpose_columns,
 )
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
 
@@ -130,7 +131,7 @@ cdef void multiply_along_channels(
                     )
             w += n_taps * table.depth * tile
             done += tile
-        out += step * table.positions()
+        out += step * table.positions
 
 
 cdef bint multiply_panels(
@@ -223,18 +224,15 @@ cdef void order_columns(
     """Rows of [channel][kernel position] as [kernel position][channel]."""
     cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), lanes = table.lanes
     cdef Py_ssize_t width = table.block_width(block), m, k, i
-    cdef const real_t *rows[MAX_LANES]
     cdef real_t *targets[MAX_LANES]
     for _ in range(length):
         for m from 0 <= m < width // lanes * lanes by lanes:
             for k from 0 <= k < table.kernel by lanes:
                 for i in range(lanes):
-                    rows[i] = source + (m + i) * table.kernel + k
                     targets[i] = target + (k + i) * width + m
-                if real_t is float:
-                    table.level.f32.transpose_to(rows, min(lanes, table.kernel - k), targets)
-                else:
-                    table.level.f64.transpose_to(rows, min(lanes, table.kernel - k), targets)
+                transpose_columns(
+                    table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
+                )
         for m in range(width // lanes * lanes, width):
             for k in range(table.kernel):
                 target[k * width + m] = source[m * table.kernel + k]
@@ -289,7 +287,7 @@ cdef void add_columns_along_channels(
                             products + (position + begin) * product_step + kernel_index[t] * width, product_step,
                             sums + (row * cells + begin) * step + place * width, step,
                         )
-        sums += step * table.positions()
+        sums += step * table.positions
 
 
 cdef void multiply_along_positions(
@@ -410,7 +408,7 @@ cdef void add_columns_along_positions(
     const real_t **terms,
 ) noexcept nogil:
     """Sums [column][position] from the products of every input place, [kernel position of a channel][place]."""
-    cdef Py_ssize_t i, n, t, m, place, run, base, n_taps, runs, length, positions = table.positions()
+    cdef Py_ssize_t i, n, t, m, place, run, base, n_taps, runs, length, positions = table.positions
     cdef const int64_t *kernel_index
     runs = count_runs(table, box, &length)
     for i in range(table.classes.n):
@@ -470,6 +468,6 @@ cdef bint multiply(
         for run in range(runs):
             multiply_along_positions(
                 table, table.classes, block, input + run_begin(table, box, run), table.x_step, 0, length, weights, bias,
-                sums + run * length, table.positions(),
+                sums + run * length, table.positions,
             )
     return False

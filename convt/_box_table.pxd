@@ -55,7 +55,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose_to)(const float **, int, float **) noexcept nogil
+        void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
@@ -89,7 +89,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
-        void (*transpose_to)(const double **, int, double **) noexcept nogil
+        void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
     ctypedef struct halves_t "convt_halves":
         void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
@@ -195,19 +195,21 @@ cdef class BoxTable:
     cdef int64_t[::1] kept  # places of each kernel position whose products the next box of a chain adds up too
     cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
     cdef Py_ssize_t group_weights, group_biases, kernel
+    cdef Py_ssize_t positions  # of a full box's sums
+    cdef Py_ssize_t input_size, sums_size, products_size, panel_size  # elements of scratch
 
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t positions(self) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
     cdef Py_ssize_t more_positions(self) noexcept nogil
-    cdef Py_ssize_t input_size(self) noexcept nogil
-    cdef Py_ssize_t sums_size(self) noexcept nogil
-    cdef Py_ssize_t products_size(self) noexcept nogil
-    cdef Py_ssize_t panel_size(self) noexcept nogil
+    cdef Py_ssize_t count_positions(self)
+    cdef Py_ssize_t count_input(self)
+    cdef Py_ssize_t count_sums(self)
+    cdef Py_ssize_t count_products(self)
+    cdef Py_ssize_t count_panel(self)
 
 
 cdef const convt_level *find_level(str level) except NULL
@@ -221,3 +223,12 @@ cdef inline void transpose(
         table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, stream)
     else:
         table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, stream)
+
+
+cdef inline void transpose_columns(
+    BoxTable table, const real_t *rows, Py_ssize_t step, Py_ssize_t n, real_t **targets
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.transpose_to(rows, step, n, targets)
+    else:
+        table.level.f64.transpose_to(rows, step, n, targets)

@@ -238,6 +238,9 @@ cdef class BoxTable:
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         self.group_weights = 0 if in_panels else offset_w
         self.group_biases = self.out_channels if along_channels else offset_b
+        self.positions = self.count_positions()
+        self.input_size, self.panel_size = self.count_input(), self.count_panel()
+        self.sums_size, self.products_size = self.count_sums(), self.count_products()
 
     @property
     def packed_elements(self):
@@ -263,7 +266,7 @@ cdef class BoxTable:
     def workspace(self):
         """Scratch bytes per thread."""
         return (
-            (self.input_size() + self.panel_size() + self.sums_size() + self.products_size())
+            (self.input_size + self.panel_size + self.sums_size + self.products_size)
             * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
             + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t))
@@ -293,7 +296,7 @@ cdef class BoxTable:
         """Columns `n` with the padding of their tiles."""
         return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels or self.pieces else n
 
-    cdef Py_ssize_t positions(self) noexcept nogil:
+    cdef Py_ssize_t count_positions(self):
         """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
         cdef Py_ssize_t a, length = self.axes[0, BOX] if self.image_runs else 1, runs = 1
         for a in range(self.image_runs, self.n_axes):
@@ -314,7 +317,7 @@ cdef class BoxTable:
         """Positions beyond a box's that tile registers read and write; along positions lines are padded for them."""
         return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
 
-    cdef Py_ssize_t input_size(self) noexcept nogil:
+    cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input."""
         if not self.along_channels:
             if not self.pieces:
@@ -322,14 +325,14 @@ cdef class BoxTable:
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
-    cdef Py_ssize_t sums_size(self) noexcept nogil:
+    cdef Py_ssize_t count_sums(self):
         """Elements of a block's sums; block 0 is as wide as any."""
         cdef Py_ssize_t i, width = 0
         for i in range(self.classes.n):
             width += self.padded(self.columns(self.classes, 0, i))
-        return width * (self.positions() + self.more_positions()) + SLACK * self.lanes
+        return width * (self.positions + self.more_positions()) + SLACK * self.lanes
 
-    cdef Py_ssize_t products_size(self) noexcept nogil:
+    cdef Py_ssize_t count_products(self):
         """Elements of a block's products at every place of the packed input, where these are made first."""
         cdef Py_ssize_t n = self.padded(self.columns(self.products, 0, 0))
         if not self.columns_first:
@@ -340,7 +343,7 @@ cdef class BoxTable:
             return n * (self.input_elements + self.more_positions() + 1) + self.lanes
         return n * (self.input_elements + self.more_positions())
 
-    cdef Py_ssize_t panel_size(self) noexcept nogil:
+    cdef Py_ssize_t count_panel(self):
         """Elements of a panel of weights, packed for tile registers, and of what is read of it at once, widened."""
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
         return rows * self.panel if self.in_panels else 0

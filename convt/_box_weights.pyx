@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
 from convt._box_table cimport (
-    CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, TILE_CHANNELS, TILE_FLOATS, real_t, transpose
+    CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, TILE_CHANNELS, TILE_FLOATS, real_t, transpose, transpose_columns
 )
 from convt._elements cimport BFLOAT16, DType, FLOAT16
 
@@ -117,7 +117,7 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, turned_step
+    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, turned_step, step
     cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
@@ -125,7 +125,7 @@ cdef bint pack_whole_vectors(
     cdef const real_t *channels = NULL
     cdef const real_t *end = <const real_t *> given.array_end
     cdef const real_t *source
-    cdef const real_t *rows[MAX_LANES]
+    cdef const real_t *rows
     cdef real_t *targets[MAX_LANES]
     cdef real_t copies[MAX_LANES * MAX_LANES]
     if not table.along_channels or width % lanes or table.kernel == 1 or table.pieces and table.kernel > MOST_TURNED:
@@ -167,26 +167,18 @@ cdef bint pack_whole_vectors(
             source = channels + v * lanes * table.kernel
             for k from 0 <= k < table.kernel by lanes:
                 count = min(lanes, table.kernel - k)
-                for i in range(lanes):
-                    rows[i] = source + i * table.kernel + k
-                    if rows[i] + lanes > end:  # reading a whole vector would leave the array
-                        memcpy(copies + i * lanes, rows[i], count * sizeof(real_t))
-                        rows[i] = copies + i * lanes
-                if table.pieces and count == lanes:
-                    transpose(
-                        table, rows, 0, turned + (v * table.kernel + k) * turned_step + channel * lanes, turned_step
-                    )
-                    continue
+                rows, step = source + k, table.kernel
+                if rows + (lanes - 1) * step + lanes > end:  # reading whole vectors would leave the array
+                    for i in range(lanes):
+                        memcpy(copies + i * lanes, rows + i * step, count * sizeof(real_t))
+                    rows, step = copies, lanes
                 for i in range(count):
                     t = v * table.kernel + k + i
                     if table.pieces:
                         targets[i] = turned + t * turned_step + channel * lanes
                     else:
                         targets[i] = weights + place_of[t] + c * next_of[t] if place_of[t] >= 0 else NULL
-                if real_t is float:
-                    table.level.f32.transpose_to(rows, count, targets)
-                else:
-                    table.level.f64.transpose_to(rows, count, targets)
+                transpose_columns(table, rows, step, count, targets)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
             memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
         if real_t is float and table.pieces and channel == TILE_CHANNELS - 1:

@@ -37,6 +37,8 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define SHUFFLE(a, b, index, v) __builtin_shufflevector(a, b, EACH_LANE(index, v))
 /* Vector v of a0 b0 a1 b1 ... */
 #define OF_TWO(v, lane) (((v) * LANES + (lane)) / 2 + (lane) % 2 * LANES)
+/* Of a0 b0 a1 b1 ... a0 a1 ... for v = 0, b0 b1 ... for v = 1. */
+#define EVERY_SECOND(v, lane) (2 * (lane) + (v))
 /* Vector v of a0 b0 c0 a1 ..., first without c, then with it. */
 #define OF_THREE(v, lane) (((v) * LANES + (lane)) / 3)
 #define PLACE_OF_THREE(v, lane) (((v) * LANES + (lane)) % 3)
@@ -685,12 +687,45 @@ static void NAME(drain)(void)
     DRAIN();
 }
 
-/* LANES rows of a vector each, transposed: the first n columns to where `out` says, if anywhere. */
-static void NAME(transpose_to)(const REAL *const *rows, int n, REAL *const *out)
+/* The transposition of LANES rows of n elements, one right behind the other. */
+INLINE void NAME(transpose_narrow_rows)(const int n, const REAL *rows, REAL *const *out)
 {
+    VECTOR block[8], next[8];
+    UNROLLED (i, n)
+        block[i] = LOAD(rows + i * LANES);
+    UNROLLED (stage, 3)
+        if (1 << stage < n) {
+            UNROLLED (i, n / 2) {
+                next[i] = SHUFFLE(block[2 * i], block[2 * i + 1], EVERY_SECOND, 0);
+                next[n / 2 + i] = SHUFFLE(block[2 * i], block[2 * i + 1], EVERY_SECOND, 1);
+            }
+            UNROLLED (i, n)
+                block[i] = next[i];
+        }
+    UNROLLED (i, n)
+        if (out[i])
+            STORE(out[i], block[i]);
+}
+
+/* LANES rows, `step` from one to the next, transposed: the first n columns to where `out` says, if anywhere. Whole
+   vectors are read, but for rows of 2, 4 or 8 elements that fill vectors: 1024 to 512 channels, 2x2, 2.3 -> 1.5 ms. */
+static void NAME(transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *const *out)
+{
+    if (step == n && n < LANES)
+        switch (n) {
+        case 2:
+            NAME(transpose_narrow_rows)(2, rows, out);
+            return;
+        case 4:
+            NAME(transpose_narrow_rows)(4, rows, out);
+            return;
+        case 8:
+            NAME(transpose_narrow_rows)(8, rows, out);
+            return;
+        }
     VECTOR block[LANES];
     UNROLLED (i, LANES)
-        block[i] = LOAD(rows[i]);
+        block[i] = LOAD(rows + i * step);
     NAME(transpose_registers)(block);
     UNROLLED (i, LANES)
         if (i < n && out[i])
@@ -723,6 +758,7 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 #undef EACH_LANE
 #undef SHUFFLE
 #undef OF_TWO
+#undef EVERY_SECOND
 #undef OF_THREE
 #undef PLACE_OF_THREE
 #undef FIRST_TWO
