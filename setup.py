@@ -92,12 +92,12 @@ setup(
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             )
             for name in (
+                "_box_table",  # half of all the work, with the micro-kernels: begun first, the others beside it
                 "_box_compute",
                 "_box_input",
                 "_box_one_pass",
                 "_box_output",
                 "_box_products",
-                "_box_table",
                 "_box_weights",
                 "_kernels",
                 "_memory",

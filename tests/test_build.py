@@ -1,4 +1,4 @@
-"""The build without OpenMP, in a copy of the sources. Minutes long: it compiles the kernels."""
+"""The build without OpenMP, in a copy of the sources. Minutes long: it compiles the kernels twice."""
 
 import os
 import shutil
@@ -15,9 +15,10 @@ pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def sources(tmp_path):
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
     """A copy of what is built, and a compiler in front of the real one that knows no OpenMP."""
+    tmp_path = tmp_path_factory.mktemp("sources")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(
@@ -42,39 +43,47 @@ def setup(sources, *command, **environment):
     )
 
 
-def test_source_distribution_builds(sources):
+@pytest.fixture(scope="module")
+def built(sources):
+    """A source distribution, unpacked and built in place: where, and what the build said."""
     made = setup(sources, "sdist")
     assert made.returncode == 0, made.stderr
     (archive,) = sources.glob("dist/*.tar.gz")
     shutil.unpack_archive(archive, sources / "unpacked", filter="data")
     (unpacked,) = (sources / "unpacked").iterdir()
     assert not list(unpacked.glob("convt/*.c"))  # generated anew
-    (sources / "cc").rename(unpacked / "cc")
-    built = setup(unpacked, "build_ext", "--inplace")
-    assert built.returncode == 0, built.stderr
-    assert len(list(unpacked.glob("convt/*.so"))) == len(list(sources.glob("convt/*.pyx")))
+    shutil.copy(sources / "cc", unpacked)
+    result = setup(unpacked, "build_ext", "--inplace")
+    assert result.returncode == 0, result.stderr
+    return unpacked, result.stdout + result.stderr
 
 
-def test_builds_serially_with_a_warning_and_computes(sources):
-    built = setup(sources, "build_ext", "--inplace")
-    assert built.returncode == 0, built.stderr
-    assert "WITHOUT OPENMP" in (built.stdout + built.stderr).upper()
+def test_source_distribution_builds(built):
+    unpacked, _ = built
+    assert len(list(unpacked.glob("convt/*.so"))) == len(list((ROOT / "convt").glob("*.pyx")))
+
+
+def test_builds_serially_with_a_warning(built):
+    assert "WITHOUT OPENMP" in built[1].upper()
+
+
+def test_serial_build_computes(built):
     code = (
         "import numpy as np, convt; c = convt.show_config(); assert 'none' in c['openmp'];"
         "print(convt.conv_transpose(np.ones((1, 2, 9)), np.ones((2, 1, 1)), n_threads=4).sum())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=sources, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=built[0], capture_output=True, text=True)
     assert ran.stdout.split()[-1] == "18.0", ran.stderr
 
 
 def test_refuses_a_wheel(sources):
-    built = setup(sources, "bdist_wheel")
-    assert built.returncode != 0
-    assert "WITHOUT OPENMP" in (built.stdout + built.stderr).upper()
-    assert not list(sources.glob("dist/*.whl"))
+    refused = setup(sources, "bdist_wheel", "--dist-dir", "refused")
+    assert refused.returncode != 0
+    assert "WITHOUT OPENMP" in (refused.stdout + refused.stderr).upper()
+    assert not list(sources.glob("refused/*"))
 
 
 def test_builds_a_serial_wheel_on_demand(sources):
-    built = setup(sources, "bdist_wheel", CONVT_ALLOW_SERIAL="1")
-    assert built.returncode == 0, built.stderr
-    assert list(sources.glob("dist/*.whl"))
+    made = setup(sources, "bdist_wheel", "--dist-dir", "wheels", CONVT_ALLOW_SERIAL="1")
+    assert made.returncode == 0, made.stderr
+    assert list(sources.glob("wheels/*.whl"))
