@@ -45,10 +45,10 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define FIRST_TWO(v, lane) (OF_THREE(v, lane) + PLACE_OF_THREE(v, lane) % 2 * LANES)
 #define THIRD(v, lane) (PLACE_OF_THREE(v, lane) == 2 ? LANES + OF_THREE(v, lane) : (lane))
 
-/* Positions of a tile of so many vectors, as many sums in all: 24 of them load 14 vectors in pairs, 10 by fours. */
 #if WIDEST < 3 || WIDEST > 4
 #error "tiles of `channels` are three or four vectors wide at most"
 #endif
+/* Positions of a tile of so many vectors, as many sums in all: 24 of them load 14 vectors in pairs, 10 by fours. */
 #define MOST_POSITIONS(vectors) (ACCUMULATORS / ((vectors) > 2 ? (vectors) : 2))
 
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */

@@ -153,6 +153,8 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 2, 700_000), (2, 2, 4), (2,), (1, 1)),
         ((1, 4, 230, 1111), (4, 2, 1, 3), (1, 3), (0, 0, 0, 0)),  # three places
         ((1, 4, 300_001), (4, 2, 7), (6,), (1, 1)),  # six
+        ((1, 3, 30, 130), (3, 40, 3, 3), (2, 2), (0, 0, 0, 0)),  # whole vectors of channels
+        ((16, 2, 9, 104), (2, 24, 1, 2), (1, 2), (0, 0, 0, 0)),  # and channels of an odd number of cache lines
     ],
 )
 def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
@@ -162,6 +164,23 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
     with forced(way):
         y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), n_threads=2, **attributes)
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+
+
+@every_way
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("begin", [8, 64])
+def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, begin):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (1, 3, 60, 60)), integer_data(rng, (3, 40, 2, 2))
+    wanted = oracle(x, w, None, {"strides": (2, 2)}, dtype)
+    memory = empty_aligned((wanted.size + 64,), wanted.dtype)
+    memory[...] = 99
+    first = (begin - memory.ctypes.data) % 128 // memory.itemsize
+    out = memory[first : first + wanted.size].reshape(wanted.shape)
+    with forced(way):
+        convt.conv_transpose(x.astype(dtype), w.astype(dtype), strides=(2, 2), out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
