@@ -114,33 +114,35 @@ cdef void store_channels(
     rows of `row_outputs` from number `row` of a plane of cells on. `sum_step` holds the positions from a cell to the
     next, per axis.
 
-    A whole cache line at once: streamed in parts, with other channels in between, it would cost twice. And an even line
-    together with the odd one behind it: every second line of 16 and more rows was streamed at 11 to 14 GB/s, not 20.
+    A whole cache line at once: streamed in parts, with other channels in between, it would cost twice. And two, an even
+    one and the odd one behind it, as far as the first channel tells: every second line of 16 and more rows was streamed
+    at 11 to 14 GB/s, not 20.
     """
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t line = max(table.lanes, (2 if operands.stream else 1) * CACHE_LINE // item)
-    cdef Py_ssize_t unaligned = <size_t> y % (line * item) // item
+    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item), most = 2 * line if operands.stream else line
+    cdef Py_ssize_t unaligned = <size_t> y % (most * item) // item
     cdef Py_ssize_t done = 0, n, i
     cdef real_t *square = <real_t *> scratch.square
-    cdef const real_t *sums[2 * MAX_LINE]  # of the outputs of the last line or pair of lines and the next
+    cdef const real_t *sums[2 * MAX_LINE]  # of the outputs before the next ones, and of these
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
     while done < total:
-        n = min(line, total - done)
-        if operands.stream and unaligned and done == line:
-            n = min(n, line - unaligned)  # from the first aligned output on, over a few once more
+        n = min(most, total - done)
+        # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.
+        if operands.stream and unaligned and done == (0 if unaligned % line == 0 else most):
+            n = min(n, most - unaligned)
         list_sums(
-            table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums + line
+            table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums + most
         )
         done += n
-        if done < line:
-            for i in range(line + n, 2 * line):
-                sums[i] = sums[line]
-            store_line(table, operands, channels, sums + line, bias, n, y, square)
+        if n % line == 0 or done < most:
+            for i in range(most + n, 2 * most):
+                sums[i] = sums[most]
+            store_line(table, operands, channels, sums + most, bias, n, y + (done - n) * step, square)
         else:
-            store_line(table, operands, channels, sums + n, bias, line, y + (done - line) * step, square)
-        for i in range(line):
+            store_line(table, operands, channels, sums + n, bias, most, y + (done - most) * step, square)
+        for i in range(most):
             sums[i] = sums[i + n]
 
 

@@ -28,8 +28,9 @@ VECTOR_TIMES = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.94}
 FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
 LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
-# Smaller outputs are written through transpositions in 0.4 of the time, rows that share cache lines like others.
-NEAR_OUTPUTS = 1 << 22
+# Smaller outputs are written through transpositions in 0.4 of the time, rows that share cache lines like others:
+# fitted, and not where stores begin to pass the caches.
+QUICK_OUTPUTS = 1 << 22
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 LEAST_IMAGES = 8  # of a run then
@@ -154,7 +155,7 @@ def channels_stored(work: Work) -> float:
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
-    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < NEAR_OUTPUTS:
+    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
         written += PAGES_CYCLES
@@ -169,8 +170,8 @@ def positions_stored(work: Work) -> float:
     outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
     halves = item == 2
-    # Large results pass the caches, but for rows that share cache lines.
-    shared = not halves and outputs * item >= NEAR_OUTPUTS and row * item % 64 and row * item < LONG_ROW_BYTES
+    # Rows that share cache lines do not pass the caches, as those of other large outputs do.
+    shared = not halves and outputs * item >= QUICK_OUTPUTS and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
     if work.one_pass and work.path.tiles:

@@ -707,8 +707,9 @@ INLINE void NAME(transpose_narrow_rows)(const int n, const REAL *rows, REAL *con
             STORE(out[i], block[i]);
 }
 
-/* LANES rows, `step` from one to the next, transposed: the first n columns to where `out` says, if anywhere. Whole
-   vectors are read, but for rows of 2, 4 or 8 elements that fill vectors: 1024 to 512 channels, 2x2, 2.3 -> 1.5 ms. */
+/* LANES rows, `step` from one to the next, transposed: the first n columns to where `out` says, if anywhere. A vector
+   is read of each, unless they have 2, 4 or 8 elements, less than a vector, and lie one right behind the other (step =
+   n): weights of 1024 to 512 channels, 2x2, 2.3 -> 1.5 ms. */
 static void NAME(transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *const *out)
 {
     if (step == n && n < LANES)

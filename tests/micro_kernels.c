@@ -159,17 +159,17 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " transpose", wrong);                                                                      \
         wrong = 0;                                                                                                     \
         REAL *targets[16];                                                                                             \
-        for (int both = 2; both < 2 * lanes + 2; both++) { /* from the end on, all but one */                          \
-            const int m = both / 2, step = both % 2 ? m : 31;                                                          \
+        for (int way = 0; way < 6 * lanes; way++) { /* from the end on, all but one of the first three */              \
+            const int m = way / 6 + 1, left = way / 2 % 3, step = way % 2 ? m : 31;                                    \
             for (int i = 0; i < lanes; i++) {                                                                          \
-                targets[i] = i == 1 ? NULL : out + (lanes - i) * 21;                                                   \
+                targets[i] = i == left ? NULL : out + (lanes - i) * 21;                                                \
                 for (int j = 0; j < lanes; j++)                                                                        \
                     out[(lanes - i) * 21 + j] = 99;                                                                    \
             }                                                                                                          \
             k->transpose_to(x, step, m, targets);                                                                      \
             for (int i = 0; i < lanes; i++)                                                                            \
                 for (int j = 0; j < lanes; j++)                                                                        \
-                    wrong += out[(lanes - i) * 21 + j] != (i < m && i != 1 ? x[j * step + i] : 99);                    \
+                    wrong += out[(lanes - i) * 21 + j] != (i < m && i != left ? x[j * step + i] : 99);                 \
         }                                                                                                              \
         report(level, #REAL " transpose_to", wrong);                                                                   \
         wrong = 0;                                                                                                     \

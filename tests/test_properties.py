@@ -153,8 +153,10 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 2, 700_000), (2, 2, 4), (2,), (1, 1)),
         ((1, 4, 230, 1111), (4, 2, 1, 3), (1, 3), (0, 0, 0, 0)),  # three places
         ((1, 4, 300_001), (4, 2, 7), (6,), (1, 1)),  # six
-        ((1, 3, 30, 130), (3, 40, 3, 3), (2, 2), (0, 0, 0, 0)),  # whole vectors of channels
+        ((1, 3, 30, 130), (3, 40, 3, 3), (2, 2), (0, 0, 1, 1)),  # whole vectors of channels
         ((16, 2, 9, 104), (2, 24, 1, 2), (1, 2), (0, 0, 0, 0)),  # and channels of an odd number of cache lines
+        ((64, 2, 4, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),  # of few
+        ((90, 2, 3, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),
     ],
 )
 def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
@@ -168,7 +170,7 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
 
 @every_way
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
-@pytest.mark.parametrize("begin", [8, 64])
+@pytest.mark.parametrize("begin", [0, 8, 64])
 def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, begin):
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (1, 3, 60, 60)), integer_data(rng, (3, 40, 2, 2))
@@ -516,6 +518,17 @@ COLUMN_WAYS = [
     for dtype in DTYPES
     if not path.tiles or dtype != np.float64
 ]
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 4, 5, 8, 9, 17, 33])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("way", [way for way in WAYS if way[1] in (paths.CHANNELS, paths.CHANNEL_TILES)], ids=str)
+def test_packing_reads_nothing_behind_the_weights(way, dtype, kernel):
+    rng = np.random.default_rng(kernel)
+    x, w = integer_data(rng, (1, 35, 40)), integer_data(rng, (35, 32, kernel))
+    with forced(way):
+        y = convt.conv_transpose(x.astype(dtype), before_unreadable(w.astype(dtype)))
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, {}, dtype)))
 
 
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
