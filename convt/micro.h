@@ -688,7 +688,7 @@ static void NAME(drain)(void)
 }
 
 /* The transposition of LANES rows of n elements, one right behind the other. */
-INLINE void NAME(transpose_narrow_rows)(const int n, const REAL *rows, REAL *const *out)
+INLINE void NAME(transpose_short_rows)(const int n, const REAL *rows, REAL *const *out)
 {
     VECTOR block[8], next[8];
     UNROLLED (i, n)
@@ -715,13 +715,13 @@ static void NAME(transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *co
     if (step == n && n < LANES)
         switch (n) {
         case 2:
-            NAME(transpose_narrow_rows)(2, rows, out);
+            NAME(transpose_short_rows)(2, rows, out);
             return;
         case 4:
-            NAME(transpose_narrow_rows)(4, rows, out);
+            NAME(transpose_short_rows)(4, rows, out);
             return;
         case 8:
-            NAME(transpose_narrow_rows)(8, rows, out);
+            NAME(transpose_short_rows)(8, rows, out);
             return;
         }
     VECTOR block[LANES];
