@@ -155,8 +155,8 @@ def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, 
         ((1, 4, 300_001), (4, 2, 7), (6,), (1, 1)),  # six
         ((1, 3, 30, 130), (3, 40, 3, 3), (2, 2), (0, 0, 1, 1)),  # whole vectors of channels
         ((16, 2, 9, 104), (2, 24, 1, 2), (1, 2), (0, 0, 0, 0)),  # and channels of an odd number of cache lines
-        ((64, 2, 4, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),  # of few
-        ((90, 2, 3, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),
+        ((64, 2, 4, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),  # of four lines of floats
+        ((90, 2, 3, 4), (2, 128, 2, 2), (2, 2), (0, 0, 0, 0)),  # and of three
     ],
 )
 def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape, strides, pads):
