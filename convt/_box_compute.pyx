@@ -22,7 +22,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 
 from convt._box_input cimport pack_input, read_in_place
-from convt._box_one_pass cimport list_rows, multiply_and_store, multiply_tiles_and_store
+from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
 from convt._box_operands cimport Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
@@ -67,7 +67,7 @@ cdef Scratch lay_out_scratch(BoxTable table, char *memory) noexcept nogil:
 
 cdef bint run_box(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block, Py_ssize_t end_block,
-    const real_t *weights, const real_t *bias, char *memory,
+    const real_t *weights, const real_t *bias, char *memory, BlockOutputs *outputs,
 ) noexcept nogil:
     """Some blocks of channels of a box. Returns whether its operands cannot be multiplied so."""
     cdef Py_ssize_t block, channel
@@ -90,7 +90,9 @@ cdef bint run_box(
         if real_t is float and operands.one_pass and table.pieces:
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:
-            multiply_and_store(table, operands, box, channel, block, input, weights, bias, <real_t *> scratch.sums)
+            multiply_and_store(
+                table, operands, box, channel, block, input, weights, bias, <real_t *> scratch.sums, outputs
+            )
         else:
             refused = multiply(table, operands, box, block, weights, bias, &scratch)
             if refused:
@@ -105,7 +107,7 @@ cdef bint run_box(
 
 cdef bint run_parts(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block, Py_ssize_t end_block,
-    const real_t *weights, const real_t *bias, char *scratch,
+    const real_t *weights, const real_t *bias, char *scratch, BlockOutputs *outputs,
 ) noexcept nogil:
     """`run_box`, but apart from the last image, plane and row of a box what can be multiplied in place without them."""
     cdef Box part = box[0]
@@ -115,11 +117,11 @@ cdef bint run_parts(
             a += 1
         part.size[a] -= 1
         if part.size[a] and read_in_place(table, operands, &part):
-            run_box(table, operands, &part, first_block, end_block, weights, bias, scratch)
+            run_box(table, operands, &part, first_block, end_block, weights, bias, scratch, outputs)
             part.begin[a] += part.size[a]
             part.size[a] = 1
-            return run_parts(table, operands, &part, first_block, end_block, weights, bias, scratch)
-    return run_box(table, operands, box, first_block, end_block, weights, bias, scratch)
+            return run_parts(table, operands, &part, first_block, end_block, weights, bias, scratch, outputs)
+    return run_box(table, operands, box, first_block, end_block, weights, bias, scratch, outputs)
 
 
 cdef bint run_task(
@@ -127,37 +129,40 @@ cdef bint run_task(
     const Operands *operands,
     const real_t *weights,
     const real_t *bias,
+    Py_ssize_t groups,
     Py_ssize_t splits,
     Py_ssize_t task,
     char *scratch,
 ) noexcept nogil:
-    """A chain of boxes of one group, and one part of the group's blocks of channels; parts are the fastest index.
+    """A chain of boxes of `groups` groups, and one part of a group's blocks of channels; parts are the fastest index.
 
     Returns whether operands of a box cannot be multiplied so: some of its outputs are not written then.
     """
     cdef Py_ssize_t part = task % splits
     cdef Py_ssize_t rest = task // splits % table.chains
+    cdef Py_ssize_t first_group = task // splits // table.chains * groups, group
+    cdef Py_ssize_t first_block = part * table.blocks // splits, end_block = (part + 1) * table.blocks // splits
     cdef Py_ssize_t a, size, pieces
-    cdef int64_t end
+    cdef int64_t begin, end
     cdef Box box
+    cdef BlockOutputs outputs
+    outputs.block = -1
     for a in range(table.n_axes - 1, -1, -1):
         size = table.axes[a, BOX] * (table.chain if a == 1 else 1)
         pieces = (table.axes[a, CELLS] + size - 1) // size
         box.begin[a] = rest % pieces * size
         box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
         rest //= pieces
-    box.group = task // splits // table.chains
-    box.shared = 0
-    end = min(table.axes[1, CELLS], box.begin[1] + table.chain * table.axes[1, BOX])
-    while box.begin[1] < end:
-        box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
-        if run_parts(
-            table, operands, &box, part * table.blocks // splits, (part + 1) * table.blocks // splits, weights, bias,
-            scratch,
-        ):
-            return True
-        box.begin[1] += table.axes[1, BOX]
-        box.shared = table.axes[1, REACH] - table.axes[1, ORIGIN]
+    begin = box.begin[1]
+    end = min(table.axes[1, CELLS], begin + table.chain * table.axes[1, BOX])
+    for group in range(first_group, min(first_group + groups, table.group)):
+        box.group, box.begin[1], box.shared = group, begin, 0
+        while box.begin[1] < end:
+            box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
+            if run_parts(table, operands, &box, first_block, end_block, weights, bias, scratch, &outputs):
+                return True
+            box.begin[1] += table.axes[1, BOX]
+            box.shared = table.axes[1, REACH] - table.axes[1, ORIGIN]
     return False
 
 
@@ -167,17 +172,18 @@ cdef bint run_tasks(
     const real_t[::1] weights,
     const real_t[::1] bias,
     Py_ssize_t splits,
-    Py_ssize_t tasks,
     char *scratch,
     Py_ssize_t scratch_step,
     int n_threads,
 ) noexcept nogil:
     """Returns whether a task refused its operands."""
-    cdef Py_ssize_t task, refused = 0
-    cdef Py_ssize_t together = max(1, tasks // (32 * n_threads))  # many are as small as a depthwise channel
-    for task in prange(tasks, schedule="dynamic", chunksize=together, num_threads=n_threads):
+    cdef Py_ssize_t task, refused = 0, of_group = table.chains * splits
+    # Many are as small as a depthwise channel: they share tasks, and what their boxes have in common.
+    cdef Py_ssize_t groups = max(1, min(table.group, table.group * of_group // (32 * n_threads)))
+    cdef Py_ssize_t tasks = (table.group + groups - 1) // groups * of_group
+    for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
         refused += run_task(
-            table, operands, &weights[0], &bias[0], splits, task, scratch + threadid() * scratch_step
+            table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step
         )
     return refused > 0
 
@@ -232,7 +238,6 @@ def run(
     """
     cdef Operands operands
     cdef Py_ssize_t a, last_input = 0
-    cdef Py_ssize_t tasks = table.group * table.chains * splits
     cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
@@ -263,5 +268,5 @@ def run(
         last_input += operands.x_strides[a] * (x.shape[a] - 1)
     operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
     if table.double:
-        return not run_tasks[double](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
-    return not run_tasks[float](table, &operands, weights, bias, splits, tasks, aligned_scratch, step, n_threads)
+        return not run_tasks[double](table, &operands, weights, bias, splits, aligned_scratch, step, n_threads)
+    return not run_tasks[float](table, &operands, weights, bias, splits, aligned_scratch, step, n_threads)

@@ -1,10 +1,34 @@
+from libc.stdint cimport int64_t
+
 from convt._box_operands cimport Box, Operands
-from convt._box_table cimport BoxTable, real_t, tile_rows_t
+from convt._box_table cimport MAX_AXES, MAX_OUTER, MAX_ROWS, BoxTable, real_t, tap_class_t, tile_rows_t
+
+cdef enum:
+    MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
+
+
+# A register tile of a class or, in pairs, of two, that is written as outputs.
+cdef struct OutputTile:
+    Py_ssize_t rows  # of sums of each class
+    tap_class_t classes[2]
+    Py_ssize_t targets
+    Py_ssize_t outer[MAX_ROWS]  # the row of outputs of a cell that each target lies in
+    Py_ssize_t offset[MAX_ROWS]  # of its channel from the block's first, in bytes
+
+
+# What the boxes of a block of channels have in common, kept from one to the next.
+cdef struct BlockOutputs:
+    Py_ssize_t block  # -1: none yet
+    const char *weights  # of the group
+    const char *bias
+    int64_t place_of_outer[MAX_OUTER][MAX_AXES]  # of each row of outputs of a cell
+    Py_ssize_t n_tiles
+    OutputTile tiles[MOST_OUTPUT_TILES]
 
 
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare,
+    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil
 
 cdef void list_rows(

@@ -21,25 +21,15 @@ cdef enum:
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
-    MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
 
 SHORT_LINE_VECTORS = SHORT_LINE  # for the sizes of boxes
 
 
-# A register tile of a class or, in pairs, of two, that is written as outputs.
-cdef struct OutputTile:
-    Py_ssize_t rows  # of sums of each class
-    tap_class_t classes[2]
-    Py_ssize_t targets
-    Py_ssize_t outer[MAX_ROWS]  # the row of outputs of a cell that each target lies in
-    Py_ssize_t offset[MAX_ROWS]  # of its channel from the block's first, in bytes
-
-
-cdef Py_ssize_t list_tiles(
+cdef void list_outputs(
     BoxTable table, const Operands *operands, Py_ssize_t block, const real_t *weights, const real_t *bias,
-    OutputTile *tiles,
+    BlockOutputs *outputs,
 ) noexcept nogil:
-    """The tiles of a block; returns their number."""
+    """The tiles of a block and the rows that they are written to; `weights` and `bias` are those of a group."""
     cdef Py_ssize_t together = 2 if table.pairs else 1, per_target = 1 if table.pairs else table.inner_places
     cdef Py_ssize_t first, i, j, c, columns, done, index, channel, place, n = 0
     cdef OutputTile *tile
@@ -47,7 +37,7 @@ cdef Py_ssize_t list_tiles(
         columns = table.columns(table.classes, block, first)
         done = index = channel = 0
         while done < columns:
-            tile = tiles + n
+            tile = outputs.tiles + n
             tile.rows = table.tile_width(columns - done)
             for i in range(together):
                 c = first + i
@@ -66,7 +56,22 @@ cdef Py_ssize_t list_tiles(
                     channel += 1
             done += tile.rows
             n += 1
-    return n
+    for i in range(table.places // table.inner_places):
+        find_place(table, i, outputs.place_of_outer[i])
+    outputs.n_tiles, outputs.block = n, block
+    outputs.weights, outputs.bias = <const char *> weights, <const char *> bias
+
+
+cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, const char *bias) noexcept nogil:
+    """The tiles of a block with the weights and bias of another group."""
+    cdef Py_ssize_t n, i
+    cdef tap_class_t *tile_class
+    for n in range(outputs.n_tiles):
+        for i in range(classes):
+            tile_class = &outputs.tiles[n].classes[i]
+            tile_class.w = <const char *> tile_class.w + (weights - outputs.weights)
+            tile_class.bias = <const char *> tile_class.bias + (bias - outputs.bias)
+    outputs.weights, outputs.bias = weights, bias
 
 
 cdef inline Py_ssize_t lines_together(
@@ -85,22 +90,20 @@ cdef inline Py_ssize_t lines_together(
 
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare,
+    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil:
     """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between.
 
-    Outputs beyond the last row go to `spare`.
+    Outputs beyond the last row go to `spare`. `outputs` are those of the same or another block and group.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, n_tiles, some_lines
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, some_lines
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
     cdef Py_ssize_t chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
     cdef bint beyond
     cdef lines_t lines
     cdef int64_t idx[MAX_AXES]
-    cdef int64_t place_of_outer[MAX_OUTER][MAX_AXES]
     cdef char *row_of_outer[MAX_OUTER]
     cdef real_t *targets[MAX_ROWS]
-    cdef OutputTile tiles[MOST_OUTPUT_TILES]
     cdef OutputTile *tile
     cdef Py_ssize_t steps[MAX_AXES]
     for a in range(last):
@@ -111,9 +114,10 @@ cdef void multiply_and_store(
         for a in range(last):
             steps[a] = operands.x_strides[array_axis(a)] // <Py_ssize_t> sizeof(real_t)
         lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
-    n_tiles = list_tiles(table, operands, block, weights, bias, tiles)
-    for outer in range(outers):
-        find_place(table, outer, place_of_outer[outer])
+    if outputs.block != block:
+        list_outputs(table, operands, block, weights, bias, outputs)
+    elif outputs.weights != <const char *> weights:
+        change_group(outputs, 2 if table.pairs else 1, <const char *> weights, <const char *> bias)
     find_row(table, box, 0, idx)
     for a in range(last):
         rows *= box.size[a]
@@ -131,14 +135,15 @@ cdef void multiply_and_store(
             place += idx[a] * steps[a]
         beyond = False
         for outer in range(outers):
-            row_of_outer[outer] = row_at(table, operands, box, idx, place_of_outer[outer], channel)
+            row_of_outer[outer] = row_at(table, operands, box, idx, outputs.place_of_outer[outer], channel)
             beyond |= row_of_outer[outer] == NULL
         lines.count = 1 if beyond else lines_together(table, box, idx, some_lines)
         for chunk from 0 <= chunk < box.size[last] by chunk_vectors * table.lanes:
-            lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk)
             begin = (box.begin[last] + chunk) * table.inner_places
-            for i in range(n_tiles):
-                tile = tiles + i
+            lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
+            lines.length = min(lines.length, table.axes[last, OUTPUT] - begin)
+            for i in range(outputs.n_tiles):
+                tile = outputs.tiles + i
                 for j in range(tile.targets):
                     targets[j] = spare
                     if row_of_outer[tile.outer[j]] != NULL:

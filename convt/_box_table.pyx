@@ -63,11 +63,11 @@ def vectors_in_one_pass(layout, Py_ssize_t block, Py_ssize_t in_channels, str le
     lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
-    if inner > 2 or last[OUTPUT] % inner or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+    if inner > 2 or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return False, False
     # Several short rows share a vector otherwise: slower by 1.1 to 1.6 times for few channels, faster for many.
     part_filled = width % lanes and width < 4 * lanes
-    if width < lanes or (part_filled and in_channels > SHORT_ROWS_CHANNELS):
+    if (width < lanes or part_filled) and in_channels > SHORT_ROWS_CHANNELS:
         return False, False
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.

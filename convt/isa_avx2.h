@@ -17,6 +17,7 @@
 
 #define REAL float
 #define STREAM(pointer, vector) _mm256_stream_ps(pointer, (__m256)(vector))
+#define STORE_FIRST(pointer, vector, n) _mm256_maskstore_ps(pointer, (__m256i)NAME(first_lanes)(n), (__m256)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx2_f32_##kernel
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(pointer))))
@@ -28,17 +29,20 @@
 enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = ACCUMULATORS / 2, convt_avx2_f32_widest = WIDEST };
 #undef REAL
 #undef STREAM
+#undef STORE_FIRST
 #undef LANES
 #undef NAME
 
 #define REAL double
 #define STREAM(pointer, vector) _mm256_stream_pd(pointer, (__m256d)(vector))
+#define STORE_FIRST(pointer, vector, n) _mm256_maskstore_pd(pointer, (__m256i)NAME(first_lanes)(n), (__m256d)(vector))
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
 enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = ACCUMULATORS / 2, convt_avx2_f64_widest = WIDEST };
 #undef REAL
 #undef STREAM
+#undef STORE_FIRST
 #undef LANES
 #undef NAME
 

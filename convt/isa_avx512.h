@@ -17,6 +17,7 @@
 
 #define REAL float
 #define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
+#define STORE_FIRST(pointer, vector, n) _mm512_mask_storeu_ps(pointer, (1u << (n)) - 1, (__m512)(vector))
 #define LANES 16
 #define NAME(kernel) convt_avx512_f32_##kernel
 #define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
@@ -32,11 +33,13 @@ enum {
 };
 #undef REAL
 #undef STREAM
+#undef STORE_FIRST
 #undef LANES
 #undef NAME
 
 #define REAL double
 #define STREAM(pointer, vector) _mm512_stream_pd(pointer, (__m512d)(vector))
+#define STORE_FIRST(pointer, vector, n) _mm512_mask_storeu_pd(pointer, (1u << (n)) - 1, (__m512d)(vector))
 #define LANES 8
 #define NAME(kernel) convt_avx512_f64_##kernel
 #include "micro.h"
@@ -47,6 +50,7 @@ enum {
 };
 #undef REAL
 #undef STREAM
+#undef STORE_FIRST
 #undef LANES
 #undef NAME
 

@@ -8,6 +8,7 @@
 /* The compilers' vector types have no streaming store: an ordinary one. */
 #define STREAM(pointer, vector) STORE(pointer, vector)
 #define DRAIN()
+#define STORE_FIRST(pointer, vector, n) memcpy(pointer, &(vector), (n) * sizeof(REAL))
 
 #define REAL float
 #define LANES 4
@@ -34,6 +35,7 @@ enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = ACCUMULATORS
 
 #undef STREAM
 #undef DRAIN
+#undef STORE_FIRST
 #undef ACCUMULATORS
 #undef WIDEST
 

@@ -7,6 +7,7 @@
      ACCUMULATORS   registers that a tile may fill with sums
      WIDEST         most vectors of a tile of `channels`
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
+     STORE_FIRST(pointer, vector, n)   a store of its first n elements (up to LANES) alone
 
    A tile keeps its sums in registers through the whole reduction, or some channels of it where weights are read as they
    lie: one chain of fused multiply-adds per output, taps outside, channels inside, of packed weights two a round: with
@@ -346,6 +347,15 @@ INLINE void NAME(transpose_registers)(VECTOR *block)
     NAME(interleave_registers)(LANES, block);
 }
 
+/* Which lanes are the first n. */
+INLINE NAME(mask) NAME(first_lanes)(int n)
+{
+    NAME(mask) lane;
+    UNROLLED (i, LANES)
+        lane[i] = i;
+    return lane < n;
+}
+
 /* LANES cells of up to 8 places. */
 INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
 {
@@ -414,17 +424,19 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
 }
 
 /* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next
-   one's; `stream`: past the caches, where they are aligned. */
+   one's, of which the first `kept` exist or, if that is 0, all; these go past the caches for `stream`, where they are
+   aligned. */
 typedef struct {
     REAL *const *out;
     ptrdiff_t begin, vector;
-    int stream;
+    int kept, stream;
 } NAME(target);
 
 /* Sums of a tile to outputs: those of out[i] lie in row i * step and, of two places, `second` rows further. */
 INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int second,
                              VECTOR sums[8][8], const NAME(target) to)
 {
+    const int kept = to.kept < LANES ? to.kept : LANES;
     UNROLLED (i, outputs) {
         REAL *target = to.out[i] + to.begin;
         const int past_caches = to.stream && ALIGNED(target);
@@ -439,6 +451,10 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pla
                 STREAM(at, low);
                 if (places == 2)
                     STREAM(at + LANES, high);
+            } else if (kept) {
+                STORE_FIRST(at, low, kept);
+                if (places == 2 && to.kept > LANES)
+                    STORE_FIRST(at + LANES, high, to.kept - LANES);
             } else {
                 STORE(at, low);
                 if (places == 2)
@@ -531,9 +547,10 @@ static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_
 
 #undef TILES
 
-/* Lines of cells into outputs of 1 or 2 `places` a cell. Row r of a class is place r % places of out[r / places] or,
-   for `pairs` of classes (up to 4 rows of each), row r of the first and of the second are the two places of out[r]. One
-   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
+/* Lines of cells into outputs of 1 or 2 `places` a cell, the last of which may lack some. Row r of a class is place r %
+   places of out[r / places] or, for `pairs` of classes (up to 4 rows of each), row r of the first and of the second are
+   the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
+   caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
@@ -541,37 +558,37 @@ static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_
 static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, REAL *const *out, int stream)
 {
-    const ptrdiff_t length = lines->length, whole = length / LANES;
-    const int wide = VECTORS((pairs + 1) * rows);
-    NAME(target) to = {out, 0, 0, stream};
+    const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
+    const ptrdiff_t cells = (length + places - 1) / places;
+    const int rest = length % vector, wide = VECTORS((pairs + 1) * rows);
+    NAME(target) to = {out, 0, 0, 0, stream};
     /* Past the caches whole cache lines should go, each at once. */
-    const int parts = stream && (length % LANES || LANES * places * sizeof(REAL) % 64);
+    const int parts = stream && (rest || vector * sizeof(REAL) % 64);
     ptrdiff_t line = 0;
-    if (whole && (whole < wide || whole == wide + 1) && lines->count >= wide && !parts) {
+    if ((whole < wide || whole == wide + 1) && lines->count >= wide && !parts) {
         convt_lines across = *lines;
         if (whole > wide) /* the others go along */
             across.count = lines->count / wide * wide;
         to.stream = stream && lines->out_line % LANES == 0;
-        for (ptrdiff_t p = 0; p < length; p += LANES) {
-            const ptrdiff_t first = p + LANES <= length ? p : length - LANES; /* over some cells twice */
+        for (ptrdiff_t p = 0; p < cells; p += LANES) {
+            const ptrdiff_t first = p + LANES <= cells || cells < LANES ? p : cells - LANES; /* some cells twice */
             to.begin = first * places;
+            to.kept = length - to.begin < vector ? length - to.begin : 0;
             NAME(across_lines)(rows, pairs, places, classes, &across, x + first, to);
         }
         line = across.count;
         x += line * lines->x_line;
-        to.stream = stream;
     }
     for (; line < lines->count; line++) {
         to.begin = line * lines->out_line;
+        to.kept = 0;
+        to.stream = stream;
         NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
-        if (length % LANES) {
-            REAL kept[8][2 * LANES];
-            REAL *const rest[8] = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
-            const NAME(target) aside = {rest, 0, 0, 0};
-            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, aside);
-            for (int i = 0; i < (pairs ? rows : rows / places); i++)
-                memcpy(out[i] + to.begin + whole * LANES * places, kept[i], length % LANES * places * sizeof(REAL));
-        }
+        to.begin += whole * vector;
+        to.kept = rest;
+        to.stream = 0;
+        if (rest)
+            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, to);
         x += lines->x_line;
     }
 }
@@ -615,9 +632,7 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
                         ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
 {
     const VECTOR zeros = {0};
-    NAME(mask) kept;
-    for (int i = 0; i < LANES; i++)
-        kept[i] = i < n ? -1 : 0;
+    const NAME(mask) kept = NAME(first_lanes)(n < LANES ? n : LANES);
     const int zero_vectors = before <= LANES && after <= LANES && LANES <= target_step;
     const int one_vector = n > 0 && n + after <= LANES && before + LANES <= 2 * target_step &&
                            source_step >= (ptrdiff_t)((LANES - n) * sizeof(REAL));
