@@ -110,9 +110,10 @@ cdef bint run_parts(
     const real_t *weights, const real_t *bias, char *scratch, BlockOutputs *outputs,
 ) noexcept nogil:
     """`run_box`, but apart from the last image, plane and row of a box what can be multiplied in place without them."""
-    cdef Box part = box[0]
+    cdef Box part
     cdef Py_ssize_t a = 0
     if operands.in_place and not table.columns_first and not read_in_place(table, operands, box):
+        part = box[0]
         while a < table.n_axes - 2 and box.size[a] == 1:
             a += 1
         part.size[a] -= 1

@@ -81,8 +81,9 @@ cdef inline Py_ssize_t lines_together(
 
     The last cells of their axis, if they lack some outputs, come alone.
     """
-    cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis]
-    cdef Py_ssize_t count = (left - 1) // max(1, left // some) + 1
+    cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis], count = left
+    if left >= 2 * some:
+        count = (left - 1) // (left // some) + 1
     if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
         return max(1, count - 1)
     return count
@@ -118,8 +119,8 @@ cdef void multiply_and_store(
         list_outputs(table, operands, block, weights, bias, outputs)
     elif outputs.weights != <const char *> weights:
         change_group(outputs, 2 if table.pairs else 1, <const char *> weights, <const char *> bias)
-    find_row(table, box, 0, idx)
     for a in range(last):
+        idx[a] = 0
         rows *= box.size[a]
     lines.channels = table.in_channels
     lines.x_line = steps[row_axis]
