@@ -16,8 +16,8 @@ typedef struct {
     const void *w, *bias; /* of REAL */
 } convt_tap_class;
 
-/* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of input,
-   and so many elements from one line to the next and from one channel to the next. */
+/* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
+   input, and so many elements from one line to the next and from one channel to the next. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
 } convt_lines;

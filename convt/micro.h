@@ -524,25 +524,38 @@ static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_cl
 #undef SOME
 }
 
-/* A vector of each of several lines, the last tile over some lines twice. */
-static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
-                               const convt_lines *lines, const REAL *x, NAME(target) to)
+/* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
+   last of which goes over some lines twice. */
+INLINE void NAME(across)(const int part, int rows, int pairs, int places, const convt_tap_class *classes,
+                         const convt_lines *lines, const REAL *x, NAME(target) to)
 {
     const ptrdiff_t begin = to.begin;
     to.vector = lines->out_line;
 #define TILE(n, e, two)                                                                                                \
     case 32 * two + 16 * (e - 1) + n: {                                                                                \
-        enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
-        for (ptrdiff_t line = 0; line < lines->count; line += WIDE) {                                                  \
-            const ptrdiff_t i = line + WIDE <= lines->count ? line : lines->count - WIDE;                              \
+        const int wide = VECTORS((two ? 2 : 1) * n) / part;                                                            \
+        for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
+            const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
-            NAME(tile_out)(n, WIDE, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
+            NAME(tile_out)(n, wide, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
         }                                                                                                              \
     } break;
     switch (32 * pairs + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
+}
+
+static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+                               const convt_lines *lines, const REAL *x, NAME(target) to)
+{
+    NAME(across)(1, rows, pairs, places, classes, lines, x, to);
+}
+
+static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+                                   const convt_lines *lines, const REAL *x, NAME(target) to)
+{
+    NAME(across)(2, rows, pairs, places, classes, lines, x, to);
 }
 
 #undef TILES
@@ -565,18 +578,22 @@ static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && (rest || vector * sizeof(REAL) % 64);
     ptrdiff_t line = 0;
-    if ((whole < wide || whole == wide + 1) && lines->count >= wide && !parts) {
-        convt_lines across = *lines;
+    const int across = whole < 2 ? wide / 2 : wide; /* lines */
+    if ((whole < wide || whole == wide + 1) && lines->count >= across && !parts) {
+        convt_lines these = *lines;
         if (whole > wide) /* the others go along */
-            across.count = lines->count / wide * wide;
+            these.count = lines->count / wide * wide;
         to.stream = stream && lines->out_line % LANES == 0;
         for (ptrdiff_t p = 0; p < cells; p += LANES) {
             const ptrdiff_t first = p + LANES <= cells || cells < LANES ? p : cells - LANES; /* some cells twice */
             to.begin = first * places;
             to.kept = length - to.begin < vector ? length - to.begin : 0;
-            NAME(across_lines)(rows, pairs, places, classes, &across, x + first, to);
+            if (these.count >= wide)
+                NAME(across_lines)(rows, pairs, places, classes, &these, x + first, to);
+            else
+                NAME(across_few_lines)(rows, pairs, places, classes, &these, x + first, to);
         }
-        line = across.count;
+        line = these.count;
         x += line * lines->x_line;
     }
     for (; line < lines->count; line++) {

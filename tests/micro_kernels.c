@@ -33,7 +33,7 @@ static void report(const char *level, const char *kernel, int wrong)
                                      int places, int length, int count, int aligned, int stream, const REAL *x,        \
                                      REAL *y)                                                                          \
     {                                                                                                                  \
-        const int out_line = aligned ? (length * places / 16 + 2) * 16 : length * places + 2;                          \
+        const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
         const convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                       \
         const int outputs = pairs ? rows : rows / places;                                                              \
         REAL *targets[8];                                                                                              \
@@ -45,7 +45,7 @@ static void report(const char *level, const char *kernel, int wrong)
         k->positions_out(rows, pairs, places, classes, &lines, x, targets, stream);                                    \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
-                for (int p = 0; p < length * places; p++) {                                                            \
+                for (int p = 0; p < length; p++) {                                                                     \
                     REAL *at = targets[i] + line * lines.out_line + p;                                                 \
                     const int e = p % places, place = line * lines.x_line + p / places;                                \
                     wrong += *at != (pairs ? sum_of_##REAL(x, classes[e], rows, i, place)                              \
@@ -130,9 +130,9 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " positions", wrong);                                                                      \
         wrong = 0;                                                                                                     \
         for (int many = 0; many < 8; many++) { /* lines, aligned or not, past the caches or not */                     \
-            const int aligned = many / 2 % 2, stream = many % 2, step = many < 4 ? 1 : 3;                              \
-            for (int length = step; length <= (many < 4 ? 70 : 110); length += step) {                                 \
-                const int count = many >= 4 ? 1 : length <= 40 ? length % 13 + 1 : 7;                                  \
+            const int aligned = many / 2 % 2, stream = many % 2;                                                       \
+            for (int length = 1; length <= (many < 4 ? 140 : 220); length += many >= 4 || length > 70 ? 5 : 1) {       \
+                const int count = many >= 4 ? 1 : length <= 80 ? length % 13 + 1 : 7;                                  \
                 for (int places = 1; places <= 2; places++)                                                            \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, count, aligned, stream, x, out); \
