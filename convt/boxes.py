@@ -52,7 +52,8 @@ class Boxes(NamedTuple):
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
-        vectors = tile_vectors(geometry, cells.classes, dtype, path, limits_of_tile)
+        budgets = input_budgets(path, channels * in_channels * kernel * item, cells.counts[-1] // lanes)
+        vectors = tile_vectors(geometry, cells.classes, dtype, path, limits_of_tile, budgets[0])
         most = 2 * most // vectors
         if path.along_channels:
             block = min(channels, (2 if path.columns_first else vectors) * lanes)
@@ -97,7 +98,6 @@ class Boxes(NamedTuple):
             # Positions of a tile of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
             whole = most // 4 * lanes
             tile = Tile(whole, unit=whole, load=0)
-        budgets = input_budgets(path, channels * in_channels * kernel * item, cells.counts[-1] // lanes)
         best = None
         for budget, images in itertools.product(budgets, image_counts):
             if best and path.along_channels and path.columns_first:

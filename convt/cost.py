@@ -221,11 +221,17 @@ def vectors_time(n: int, vectors: int, far: bool = False) -> float:
 
 
 def tile_vectors(
-    geometry: Geometry, classes: Sequence[TapClass], dtype: str, path: Path, limits: tuple[int, int, int]
+    geometry: Geometry,
+    classes: Sequence[TapClass],
+    dtype: str,
+    path: Path,
+    limits: tuple[int, int, int],
+    input_bytes: int,
 ) -> int:
     """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to the last of `limits`.
 
-    Chosen before boxes are laid out, of which an estimate for each width would need its own.
+    Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
+    the packed input of a box may take.
     """
     if not path.along_channels or path.tiles:
         return 2
@@ -241,6 +247,8 @@ def tile_vectors(
     places = sum(len(c.places) for c in classes)
     weights_bytes = max(len(c.shifts) for c in classes) * in_channels * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
+    # One tap reads the input once, whatever the boxes are.
+    input_limit = input_bytes if max(len(c.shifts) for c in classes) > 1 else math.inf
     far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
@@ -250,7 +258,8 @@ def tile_vectors(
             return False
         if path.image_runs and 2 * most // vectors < LEAST_IMAGES:
             return False
-        return cells >= positions or SUMS_BYTES // (2 * cell_bytes) < positions
+        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_limit
+        return cells >= positions or not whole
 
     def time(vectors: int) -> float:
         """Of all products of a position and, beyond that of pairs, of storing them."""
