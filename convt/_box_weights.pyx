@@ -396,20 +396,21 @@ cdef bint pack_small_groups(
     cdef Py_ssize_t order[SMALL_GROUP]
     cdef Py_ssize_t bias_order[SMALL_GROUP]
     for i in range(n):
-        numbers[i] = i
+        numbers[i] = i + 1
     given.first = <const char *> numbers
     given.array_end = <const char *> (numbers + n)
     for block in range(table.blocks):
         pack_task(table, &given, numbers, 1, block, &weights[0], &bias[0], &magnitudes[block, 0], &wide[0, 0])
     for i in range(table.group_weights):
-        order[i] = <Py_ssize_t> weights[i]
+        order[i] = <Py_ssize_t> weights[i] - 1
     for i in range(table.group_biases):
-        bias_order[i] = <Py_ssize_t> bias[i]
+        bias_order[i] = <Py_ssize_t> bias[i] - 1  # -1: none, as the products of columns first have
     for group in range(table.group):
         for i in range(table.group_weights):
             weights[group * table.group_weights + i] = w[group * n + order[i]]
         for i in range(table.group_biases):
-            bias[group * table.group_biases + i] = b[group * table.out_channels + bias_order[i]]
+            if bias_order[i] >= 0:
+                bias[group * table.group_biases + i] = b[group * table.out_channels + bias_order[i]]
     return all_finite(table, w, table.group * n)
 
 

@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from convt.arrays import dtype_name
+
 SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
 
 
 def widen(array: np.ndarray, dtype: type) -> np.ndarray:
     """`array` in `dtype`, float32 or float64, exactly; not copied where it has that dtype."""
-    if array.dtype.name == "bfloat16":  # without ml_dtypes: the upper half of a float32
+    if dtype_name(array.dtype) == "bfloat16":  # without ml_dtypes: the upper half of a float32
         return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return array.astype(dtype, copy=False)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convt
-from convt import boxes, isa, paths, plan
+from convt import boxes, isa, paths, plan, tiling
 from convt._box_table import tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
@@ -231,6 +231,63 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
         layer = convt.ConvTranspose(w, strides=[2, 2], pads=[pad] * 4, group=group)
         report = layer.explain((1, 4, 9, 64))
     assert report["tiles"].get("one pass", False) == one_pass
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("size", [(7, 7), (3, 14), (9, 21), (2, 1)], ids=str)
+@pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 2), (3, 1)])
+def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, size, kernel, stride):
+    rng = np.random.default_rng(0)
+    x, w, b = integer_data(rng, (2, 6, *size)), integer_data(rng, (6, 1, kernel, kernel)), integer_data(rng, 6)
+    attributes = {"strides": [stride] * 2, "pads": [1] * 4, "group": 6}
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
+@every_way
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("outputs", [1, 20], ids=["one block of channels", "several"])
+@pytest.mark.parametrize("sums", [tiling.SUMS_BYTES, 1 << 14], ids=["one box", "several boxes"])
+def test_groups_that_share_tasks(monkeypatch, way, threads, outputs, sums):
+    """There are fewer tasks than groups; a box of each has its own input, weights and outputs."""
+    monkeypatch.setattr(tiling, "SUMS_BYTES", sums)
+    groups = 210
+    rng = np.random.default_rng(outputs)
+    x, w = integer_data(rng, (1, 2 * groups, 9, 26)), integer_data(rng, (2 * groups, outputs, 3, 3))
+    b = integer_data(rng, groups * outputs)
+    attributes = {"strides": [2, 2], "pads": [1] * 4, "group": groups}
+    with forced(way):
+        y = convt.conv_transpose(*(a.astype(np.float32) for a in (x, w, b)), n_threads=threads, **attributes)
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes))
+
+
+@every_way
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("outputs", [1, 3, 9])
+def test_weights_of_small_groups(way, dtype, outputs):
+    """Also where a group has channels of several blocks, and kernel positions that meet no output."""
+    rng = np.random.default_rng(outputs)
+    x, w = integer_data(rng, (2, 10, 3, 20)), integer_data(rng, (10, outputs, 9, 2))
+    b = integer_data(rng, 5 * outputs)
+    attributes = {"pads": [6, 0, 2, 0], "strides": [1, 2], "group": 5}
+    with forced(way):
+        y = convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), **attributes)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
+
+
+@every_way
+@pytest.mark.parametrize("group", [0, 39, 70])
+def test_an_infinite_weight_in_any_small_group_is_noticed(way, group):
+    x, w = np.ones((1, 71, 4, 9), np.float32), np.ones((71, 1, 3, 3), np.float32)
+    w[group, 0, 0, 2] = np.inf
+    with forced(way):
+        y = convt.conv_transpose(x, w, group=71)
+    assert not np.isnan(y).any()
+    assert np.argwhere(np.isinf(y).any((0, 2, 3))).item() == group
 
 
 @pytest.mark.parametrize("size", [17, 25])
