@@ -356,18 +356,24 @@ INLINE NAME(mask) NAME(first_lanes)(int n)
     return lane < n;
 }
 
-/* LANES cells of up to 8 places. */
-INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, int stream)
+/* LANES cells of up to 8 places, of which `kept` outputs are wanted. */
+INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, const int kept,
+                                   int stream)
 {
     VECTOR cells[8];
     UNROLLED (e, places)
         cells[e] = LOAD(rows[e] + i);
     NAME(interleave_registers)(places, cells);
     UNROLLED (e, places) {
+        REAL *const at = out + i * places + e * LANES;
+        if (kept <= e * LANES)
+            continue;
         if (stream)
-            STREAM(out + i * places + e * LANES, cells[e]);
+            STREAM(at, cells[e]);
+        else if (kept < (e + 1) * LANES)
+            STORE_FIRST(at, cells[e], kept - e * LANES);
         else
-            STORE(out + i * places + e * LANES, cells[e]);
+            STORE(at, cells[e]);
     }
 }
 
@@ -382,9 +388,7 @@ INLINE void NAME(interleave_singly)(ptrdiff_t begin, ptrdiff_t end, ptrdiff_t pl
 INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *const *rows, REAL *out, int stream)
 {
     if (n < LANES) {
-        REAL cells[8 * LANES];
-        NAME(interleave_cells)(places, rows, 0, cells, 0);
-        memcpy(out, cells, n * places * sizeof(REAL));
+        NAME(interleave_cells)(places, rows, 0, out, n * places, 0);
         return;
     }
     /* Singly up to the first aligned place, if there is one. */
@@ -395,11 +399,11 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
     i = stream ? i : 0;
     NAME(interleave_singly)(0, i, places, rows, out);
     for (; i + LANES <= n; i += LANES)
-        NAME(interleave_cells)(places, rows, i, out, stream);
+        NAME(interleave_cells)(places, rows, i, out, places * LANES, stream);
     if (stream)
         NAME(interleave_singly)(i, n, places, rows, out);
     else if (i < n) /* over a few cells once more */
-        NAME(interleave_cells)(places, rows, n - LANES, out, 0);
+        NAME(interleave_cells)(places, rows, n - LANES, out, places * LANES, 0);
 }
 
 /* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. Of a row at least a
