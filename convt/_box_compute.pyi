@@ -12,6 +12,7 @@ def run(
     magnitudes: tuple[int, int],
     table: BoxTable,
     dtype: str,
+    groups: int,
     splits: int,
     n_threads: int,
 ) -> bool: ...

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The vectorised levels: boxes of cells, multiplied by micro-kernels.
 
-`convt.tiling` explains cells, classes, boxes and runs. A task is a chain of boxes, mostly of one, a group and a range
-of output channels. For each box:
+`convt.tiling` explains cells, classes, boxes and runs. A task is a chain of boxes, mostly of one, some groups, mostly
+one, and a range of output channels. For each box of a group:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
@@ -172,16 +172,14 @@ cdef bint run_tasks(
     const Operands *operands,
     const real_t[::1] weights,
     const real_t[::1] bias,
+    Py_ssize_t groups,
     Py_ssize_t splits,
     char *scratch,
     Py_ssize_t scratch_step,
     int n_threads,
 ) noexcept nogil:
     """Returns whether a task refused its operands."""
-    cdef Py_ssize_t task, refused = 0, of_group = table.chains * splits
-    # Many are as small as a depthwise channel: they share tasks, and what their boxes have in common.
-    cdef Py_ssize_t groups = max(1, min(table.group, table.group * of_group // (32 * n_threads)))
-    cdef Py_ssize_t tasks = (table.group + groups - 1) // groups * of_group
+    cdef Py_ssize_t task, refused = 0, tasks = (table.group + groups - 1) // groups * table.chains * splits
     for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
         refused += run_task(
             table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step
@@ -214,6 +212,7 @@ def run(
     magnitudes,
     BoxTable table not None,
     str dtype not None,
+    Py_ssize_t groups,
     Py_ssize_t splits,
     int n_threads,
 ):
@@ -233,6 +232,8 @@ def run(
     table : BoxTable
     dtype : {"float16", "bfloat16", "float32", "float64"}
         What the bytes of `x` and `y` are.
+    groups : int
+        Groups that a task computes.
     splits : int
         Parts that a group's blocks of channels are dealt out in.
     n_threads : int
@@ -269,5 +270,5 @@ def run(
         last_input += operands.x_strides[a] * (x.shape[a] - 1)
     operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
     if table.double:
-        return not run_tasks[double](table, &operands, weights, bias, splits, aligned_scratch, step, n_threads)
-    return not run_tasks[float](table, &operands, weights, bias, splits, aligned_scratch, step, n_threads)
+        return not run_tasks[double](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)
+    return not run_tasks[float](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)

@@ -13,10 +13,10 @@ cdef struct OutputTile:
     tap_class_t classes[2]
     Py_ssize_t targets
     Py_ssize_t outer[MAX_ROWS]  # the row of outputs of a cell that each target lies in
-    Py_ssize_t offset[MAX_ROWS]  # of its channel from the block's first, in bytes
+    Py_ssize_t channel[MAX_ROWS]  # and its channel, counted from the block's first
 
 
-# What the boxes of a block of channels have in common, kept from one to the next.
+# What the boxes of a block of channels have in common, kept from one to the next while the block is the same.
 cdef struct BlockOutputs:
     Py_ssize_t block  # -1: none yet
     const char *weights  # of the group

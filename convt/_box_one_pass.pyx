@@ -5,12 +5,12 @@ With lanes along positions, where a row of outputs takes its places from one cla
 tile registers (`multiply_tiles_and_store`).
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
     Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
-    rows_follow,
+    rows_follow, write_line,
 )
 from convt._box_table cimport (
     CHUNK, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t, tap_class_t,
@@ -26,8 +26,7 @@ SHORT_LINE_VECTORS = SHORT_LINE  # for the sizes of boxes
 
 
 cdef void list_outputs(
-    BoxTable table, const Operands *operands, Py_ssize_t block, const real_t *weights, const real_t *bias,
-    BlockOutputs *outputs,
+    BoxTable table, Py_ssize_t block, const real_t *weights, const real_t *bias, BlockOutputs *outputs,
 ) noexcept nogil:
     """The tiles of a block and the rows that they are written to; `weights` and `bias` are those of a group."""
     cdef Py_ssize_t together = 2 if table.pairs else 1, per_target = 1 if table.pairs else table.inner_places
@@ -49,7 +48,7 @@ cdef void list_outputs(
             for j in range(tile.targets):
                 place = table.place_of_index[table.classes.first_place[first] + index]
                 tile.outer[j] = place // table.inner_places
-                tile.offset[j] = channel * operands.y_strides[1]
+                tile.channel[j] = channel
                 index += per_target
                 if index == table.classes.places(first):
                     index = 0
@@ -89,15 +88,41 @@ cdef inline Py_ssize_t lines_together(
     return count
 
 
+cdef void narrow_lines(
+    BoxTable table, const Operands *operands, const lines_t *lines, const float *sums, Py_ssize_t channels,
+    Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
+) noexcept nogil:
+    """Lines of outputs to halves, those of a channel in `sums` one right behind the other as in y; `begin` outputs into
+    its rows."""
+    cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, stride = table.axes[row_axis, STRIDE]
+    cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)], item = sizeof(uint16_t)
+    cdef bint follow = lines.length * item == row_bytes
+    cdef char *y
+    for m in range(channels):
+        for outer from 0 <= outer < outers by stride:
+            if follow and row_of_outer[outer + stride - 1] != NULL:
+                y = row_of_outer[outer] + m * operands.y_strides[1]
+                write_line(table, operands, sums, lines.count * stride * lines.length, y, item)
+                sums += lines.count * stride * lines.length
+                continue
+            for line in range(lines.count):
+                for e in range(outer, outer + stride):
+                    if row_of_outer[e] != NULL:
+                        y = row_of_outer[e] + m * operands.y_strides[1] + line * stride * row_bytes + begin * item
+                        write_line(table, operands, sums, lines.length, y, item)
+                    sums += lines.length
+
+
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil:
-    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between.
+    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between, but
+    for halves some lines of floats in `spare`.
 
-    Outputs beyond the last row go to `spare`. `outputs` are those of the same or another block and group.
+    Outputs beyond the last row go there, too. `outputs` are those of the same or another block and group.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, some_lines
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE], some_lines
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
     cdef Py_ssize_t chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
     cdef bint beyond
@@ -116,17 +141,15 @@ cdef void multiply_and_store(
             steps[a] = operands.x_strides[array_axis(a)] // <Py_ssize_t> sizeof(real_t)
         lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
     if outputs.block != block:
-        list_outputs(table, operands, block, weights, bias, outputs)
-    elif outputs.weights != <const char *> weights:
+        list_outputs(table, block, weights, bias, outputs)
+    elif outputs.bias != <const char *> bias:  # weights may be none
         change_group(outputs, 2 if table.pairs else 1, <const char *> weights, <const char *> bias)
     for a in range(last):
         idx[a] = 0
         rows *= box.size[a]
     lines.channels = table.in_channels
     lines.x_line = steps[row_axis]
-    lines.out_line = (
-        table.axes[row_axis, STRIDE] * operands.y_strides[array_axis(row_axis)] // <Py_ssize_t> sizeof(real_t)
-    )
+    lines.out_line = stride * operands.y_strides[array_axis(row_axis)] // <Py_ssize_t> sizeof(real_t)
     vectors = (box.size[last] - 1) // table.lanes + 1
     some_lines = SHORT_LINES if vectors < SHORT_LINE else max(1, chunk_vectors // vectors)
     row = 0
@@ -143,12 +166,18 @@ cdef void multiply_and_store(
             begin = (box.begin[last] + chunk) * table.inner_places
             lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
             lines.length = min(lines.length, table.axes[last, OUTPUT] - begin)
+            if not operands.plain:
+                lines.out_line = stride * lines.length
             for i in range(outputs.n_tiles):
                 tile = outputs.tiles + i
                 for j in range(tile.targets):
                     targets[j] = spare
-                    if row_of_outer[tile.outer[j]] != NULL:
-                        targets[j] = <real_t *> (row_of_outer[tile.outer[j]] + tile.offset[j]) + begin
+                    outer = tile.outer[j]
+                    if not operands.plain:
+                        outer += tile.channel[j] * outers
+                        targets[j] += (outer // stride * lines.count * stride + outer % stride) * lines.length
+                    elif row_of_outer[outer] != NULL:
+                        targets[j] = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
                 if real_t is float:
                     table.level.f32.positions_out(
                         tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
@@ -159,6 +188,10 @@ cdef void multiply_and_store(
                         tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
                         targets, operands.stream,
                     )
+            if real_t is float and not operands.plain:
+                narrow_lines(
+                    table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin
+                )
         row += lines.count
         idx[row_axis] += lines.count - 1
         next_row(table, box, idx)

@@ -56,18 +56,22 @@ def tiles_in_one_pass(layout, Py_ssize_t block):
     )
 
 
-def vectors_in_one_pass(layout, Py_ssize_t block, Py_ssize_t in_channels, str level, bint double):
+def vectors_in_one_pass(
+    layout, Py_ssize_t block, Py_ssize_t in_channels, str level, bint double, bint plain
+):
     """Whether vectors of sums, lanes along positions, are written as outputs, and whether two classes together make a
-    row of these."""
+    row of these. `plain` says that outputs are stored in the type that sums are made in."""
     cdef Py_ssize_t lanes, max_positions
     lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
     if inner > 2 or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return False, False
-    # Several short rows share a vector otherwise: slower by 1.1 to 1.6 times for few channels, faster for many.
+    if not plain and in_channels > HALVES_CHANNELS:
+        return False, False
+    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
     part_filled = width % lanes and width < 4 * lanes
-    if (width < lanes or part_filled) and in_channels > SHORT_ROWS_CHANNELS:
+    if part_filled and in_channels > SHORT_ROWS_CHANNELS:
         return False, False
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
@@ -215,8 +219,8 @@ cdef class BoxTable:
         self.most_rows = min(MAX_ROWS, self.max_positions)  # as many as leave registers for two vectors each
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
-        elif plain and not along_channels and not columns_first:
-            self.one_pass, self.pairs = vectors_in_one_pass(layout, block, self.in_channels, level, double)
+        elif not along_channels and not columns_first:
+            self.one_pass, self.pairs = vectors_in_one_pass(layout, block, self.in_channels, level, double, plain)
         if self.pairs:
             self.most_rows //= 2
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)

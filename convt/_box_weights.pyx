@@ -36,7 +36,7 @@ cdef extern from * nogil:
 cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
     GATHERED_BYTES = 1 << 19  # of weights: 1026 channels of kernel 1024 to one took 0.9 of a call's time
-    SMALL_GROUP = 1 << 10  # weights, of which the order is found but once
+    SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
     FETCHED = 2048  # bytes of weights that are fetched before their use, at least
     # Any weights between these magnitudes, as the bits of floats, can be multiplied in pieces by any x between them:
     # 2**-51 and 2**50, see `multipliable`.

@@ -97,10 +97,10 @@ class Work:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
             return tiles_in_one_pass(self.layout, self.block)
-        if self.path != POSITIONS or ITEMSIZE[self.dtype] == 2:
+        if self.path != POSITIONS:
             return False
-        double = self.dtype == "float64"
-        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double)[0]
+        double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
+        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double, plain)[0]
 
 
 def estimate(work: Work) -> float:
@@ -177,8 +177,9 @@ def positions_stored(work: Work) -> float:
     if work.one_pass and work.path.tiles:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
-    if work.one_pass:
-        return filled + 0.3 * outputs
+    if work.one_pass:  # vectors, the last of a row filled or not
+        whole = math.ceil(cells / work.lanes) * work.lanes / float(cells)
+        return filled + (0.7 if halves else 0.3) * whole * outputs
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)

@@ -28,6 +28,9 @@ PACKED_USE = 0.5
 MACS_PER_THREAD = 200_000
 VECTOR_SPEED = 10
 
+# Tasks of several groups are no fewer than these.
+TASKS_PER_THREAD = 32
+
 # Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
 MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
@@ -195,12 +198,14 @@ class BoxPlan(Plan):
         self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
         self.vectors = boxes.vectors if path.along_channels and not boxes.pieces else 0  # of a whole tile
-        self.chains = layout.tasks
-        whole = self.chains * geometry.group
+        whole = layout.tasks * geometry.group
         self.splits = 1
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
+        # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
+        self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))
+        self.tasks = -(-geometry.group // self.groups) * layout.tasks * self.splits
         self.pack_key = (self.kind, path.name, block, boxes.pieces, self.table.packing_digest)
 
     @property
@@ -214,7 +219,7 @@ class BoxPlan(Plan):
             "boxes": self.boxes,
             **({"chain": self.chain} if self.chain > 1 else {}),
             "splits": self.splits,
-            "tasks": self.chains * self.geometry.group * self.splits,
+            "tasks": self.tasks,
         }
 
     @cached_property
@@ -228,7 +233,9 @@ class BoxPlan(Plan):
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed
-        return _box_compute.run(x, y, weights, bias, magnitudes, self.table, self.dtype, self.splits, self.threads)
+        return _box_compute.run(
+            x, y, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
+        )
 
 
 class NativePlan(Plan):

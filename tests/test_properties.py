@@ -220,32 +220,50 @@ def test_rows_of_few_channels(level, size, channels, outputs, strides, pads, mor
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("dtype", "one_pass"), [(np.float32, True), (np.float64, True), (np.float16, False)])
 @pytest.mark.parametrize(
-    ("kernel", "outputs", "group"), [(2, 6, 1), (4, 4, 4)], ids=["kernel equals stride", "depthwise, two classes"]
+    ("dtype", "channels", "one_pass"),
+    [
+        (np.float32, 4, True),
+        (np.float32, 36, True),
+        (np.float64, 4, True),
+        (np.float16, 4, True),
+        (BFLOAT16, 4, True),
+        (np.float16, 36, False),  # 9 of a group
+    ],
+    ids=str,
 )
-def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype, one_pass):
-    w = np.ones((4, outputs // group, kernel, kernel), dtype)
+@pytest.mark.parametrize(
+    ("kernel", "outputs", "group"), [(2, 6, 1), (4, 4, 4)], ids=["kernel equals stride", "groups, two classes"]
+)
+def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype, channels, one_pass):
+    w = np.ones((channels, outputs // group, kernel, kernel), dtype)
     pad = (kernel - 2) // 2
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w, strides=[2, 2], pads=[pad] * 4, group=group)
-        report = layer.explain((1, 4, 9, 64))
+        report = layer.explain((1, channels, 9, 64))
     assert report["tiles"].get("one pass", False) == one_pass
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
-@pytest.mark.parametrize("size", [(7, 7), (3, 14), (9, 21), (2, 1)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize("size", [(7, 7), (3, 14), (9, 21), (2, 1), (2, 3, 5), (2, 2, 300)], ids=str)
 @pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 2), (3, 1)])
-def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, size, kernel, stride):
+def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride):
+    rank = len(size)
     rng = np.random.default_rng(0)
-    x, w, b = integer_data(rng, (2, 6, *size)), integer_data(rng, (6, 1, kernel, kernel)), integer_data(rng, 6)
-    attributes = {"strides": [stride] * 2, "pads": [1] * 4, "group": 6}
+    x, w, b = (integer_data(rng, shape) for shape in ((2, 6, *size), (6, 1, *[kernel] * rank), 6))
+    attributes = {"strides": [stride] * rank, "pads": [1] * 2 * rank, "group": 6}
+    wanted = oracle(x, w, b, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
         assert layer.explain(x.shape)["tiles"]["one pass"]
-        y = layer(x.astype(dtype))
-    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+        layer(x.astype(dtype), out=out)
+    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
 
 
 @every_way
@@ -266,8 +284,30 @@ def test_groups_that_share_tasks(monkeypatch, way, threads, outputs, sums):
 
 
 @every_way
+def test_groups_that_share_tasks_and_have_no_taps(way):
+    x, w = np.ones((1, 70, 2, 9), np.float32), np.ones((70, 1, 1, 1), np.float32)
+    b = np.arange(70, dtype=np.float32)
+    with forced(way):
+        y = convt.conv_transpose(x, w, b, group=70, strides=[3, 1], pads=[1, 0, 1, 0], n_threads=1)
+    np.testing.assert_array_equal(y, np.broadcast_to(b[:, None, None], (1, 70, 2, 9)))
+
+
+@every_way
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+@pytest.mark.parametrize("x_shape", [(64, 40, 8, 8), (64, 130, 4, 4), (64, 50, 7, 7), (1, 1, 300_001)], ids=str)
+def test_rows_past_the_caches_that_end_within_a_vector(way, dtype, x_shape):
+    _, channels, *size = x_shape
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, (channels, 1, *[3] * len(size)))
+    attributes = {"strides": [2] * len(size), "pads": [1] * 2 * len(size), "group": channels}
+    with forced(way):
+        y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+
+
+@every_way
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("outputs", [1, 3, 9])
+@pytest.mark.parametrize("outputs", [1, 3, 13, 14, 40])
 def test_weights_of_small_groups(way, dtype, outputs):
     """Also where a group has channels of several blocks, and kernel positions that meet no output."""
     rng = np.random.default_rng(outputs)
