@@ -247,7 +247,7 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
-@pytest.mark.parametrize("size", [(7, 7), (3, 14), (9, 21), (2, 1), (2, 3, 5), (2, 2, 300)], ids=str)
+@pytest.mark.parametrize("size", [(7, 7), (9, 14), (2, 3, 5), (2, 2, 300)], ids=str)
 @pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 2), (3, 1)])
 def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride):
     rank = len(size)
@@ -307,7 +307,7 @@ def test_rows_past_the_caches_that_end_within_a_vector(way, dtype, x_shape):
 
 @every_way
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("outputs", [1, 3, 13, 14, 40])
+@pytest.mark.parametrize("outputs", [1, 13, 14, 40])
 def test_weights_of_small_groups(way, dtype, outputs):
     """Also where a group has channels of several blocks, and kernel positions that meet no output."""
     rng = np.random.default_rng(outputs)
