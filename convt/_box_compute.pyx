@@ -22,8 +22,8 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 
 from convt._box_input cimport pack_input, read_in_place
-from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
-from convt._box_operands cimport Box, Operands, Scratch, rows_follow
+from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store, pack_strips
+from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
@@ -40,7 +40,6 @@ cdef enum:
     # Results that leave the second-level cache pass the caches: 2 to 4 MB took 1.04 times as long otherwise (24 random
     # layers of float32; 1.28 espnet_20), 4 MB of a depthwise layer 1.9 times.
     STREAM_BYTES = 1 << 21
-    LONG_ROW = 1 << 12
 
 LONG_ROW_BYTES = LONG_ROW  # for the estimate
 
@@ -75,7 +74,9 @@ cdef bint run_box(
     cdef real_t *input = <real_t *> scratch.input
     cdef bint refused = False
     cdef tile_rows_t rows
-    if not read_in_place(table, operands, box) and pack_input(
+    if operands.in_strips:
+        pack_strips(table, operands, box, input)
+    elif not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):
         return True
@@ -240,7 +241,8 @@ def run(
     """
     cdef Operands operands
     cdef Py_ssize_t a, last_input = 0
-    cdef Py_ssize_t step = (table.workspace + 4095) // 4096 * 4096
+    cdef bint vectors_out, shared_lines
+    cdef Py_ssize_t row_bytes, step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
     cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
@@ -255,15 +257,22 @@ def run(
         weights = bias  # nothing is packed
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
+    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
-    # one count as one, along channels.
+    # one count as one, along channels or in lines.
     row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    if table.along_channels and rows_follow(table, &operands):
+    vectors_out = operands.one_pass and not table.pieces
+    if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
-    operands.in_place = operands.plain and x.strides[x.ndim - 1] == x.itemsize and reads_once(table, &operands)
+    shared_lines = operands.stream and <size_t> operands.y % CACHE_LINE > 0
+    for a in range(y.ndim - 1):
+        shared_lines |= operands.stream and y.strides[a] % CACHE_LINE > 0
+    operands.in_lines = vectors_out and (shared_lines or not operands.plain)
+    operands.in_place = operands.plain and x.strides[x.ndim - 1] == x.itemsize
+    operands.in_strips = operands.in_place and operands.one_pass and table.strips
+    operands.in_place &= reads_once(table, &operands)
     operands.in_place &= operands.x_strides[1] > 0
     for a in range(x.ndim):
         operands.in_place &= operands.x_strides[a] >= 0

@@ -14,6 +14,7 @@ cdef struct OutputTile:
     Py_ssize_t targets
     Py_ssize_t outer[MAX_ROWS]  # the row of outputs of a cell that each target lies in
     Py_ssize_t channel[MAX_ROWS]  # and its channel, counted from the block's first
+    void *target[MAX_ROWS]  # where the outputs of a line go
 
 
 # What the boxes of a block of channels have in common, kept from one to the next while the block is the same.
@@ -25,6 +26,8 @@ cdef struct BlockOutputs:
     Py_ssize_t n_tiles
     OutputTile tiles[MOST_OUTPUT_TILES]
 
+
+cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, real_t *target) noexcept nogil
 
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Boxes multiplied and stored in one pass: sums in registers are written as outputs.
+"""Boxes multiplied and stored in one pass: sums in registers are written as outputs, or to a few lines in between.
 
 With lanes along positions, where a row of outputs takes its places from one class or two (`multiply_and_store`), or in
 tile registers (`multiply_tiles_and_store`).
@@ -9,16 +9,16 @@ from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
-    Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
-    rows_follow, write_line,
+    LONG_ROW, Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
+    rows_follow,
 )
 from convt._box_table cimport (
-    CHUNK, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t, tap_class_t,
+    MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t, tap_class_t,
     tile_rows_t,
 )
+from convt._elements cimport BFLOAT16
 
 cdef enum:
-    CHUNK_VECTORS = 192  # of packed input, for few channels
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
 
@@ -88,48 +88,191 @@ cdef inline Py_ssize_t lines_together(
     return count
 
 
-cdef void narrow_lines(
-    BoxTable table, const Operands *operands, const lines_t *lines, const float *sums, Py_ssize_t channels,
+cdef inline void write_outputs(
+    BoxTable table, const Operands *operands, const real_t *sums, Py_ssize_t n, char *y
+) noexcept nogil:
+    """Consecutive outputs: as halves, or past the caches up to lines that are not whole."""
+    if real_t is float and operands.plain:
+        table.level.f32.interleave(n, 1, &sums, <float *> y, True)
+    elif real_t is float:
+        table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
+    else:
+        table.level.f64.interleave(n, 1, &sums, <double *> y, True)
+
+
+cdef void write_lines(
+    BoxTable table, const Operands *operands, const lines_t *lines, const real_t *sums, Py_ssize_t channels,
     Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
 ) noexcept nogil:
-    """Lines of outputs to halves, those of a channel in `sums` one right behind the other as in y; `begin` outputs into
-    its rows."""
+    """Lines of sums to y, `begin` outputs into its rows; those of a channel lie one right behind the other as in y."""
     cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, stride = table.axes[row_axis, STRIDE]
-    cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)], item = sizeof(uint16_t)
-    cdef bint follow = lines.length * item == row_bytes
+    cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)]
+    cdef Py_ssize_t item = operands.y_strides[table.n_axes]
+    # Not by row_bytes alone: the stride of an axis of one row is any number.
+    cdef bint follow = rows_follow(table, operands) and lines.length == table.axes[table.n_axes - 1, OUTPUT]
     cdef char *y
     for m in range(channels):
         for outer from 0 <= outer < outers by stride:
             if follow and row_of_outer[outer + stride - 1] != NULL:
                 y = row_of_outer[outer] + m * operands.y_strides[1]
-                write_line(table, operands, sums, lines.count * stride * lines.length, y, item)
+                write_outputs(table, operands, sums, lines.count * stride * lines.length, y)
                 sums += lines.count * stride * lines.length
                 continue
             for line in range(lines.count):
                 for e in range(outer, outer + stride):
                     if row_of_outer[e] != NULL:
                         y = row_of_outer[e] + m * operands.y_strides[1] + line * stride * row_bytes + begin * item
-                        write_line(table, operands, sums, lines.length, y, item)
+                        write_outputs(table, operands, sums, lines.length, y)
                     sums += lines.length
+
+
+# How the rows of a box are cut up. `lines_together` says how many rows of cells begin at one.
+cdef struct Cut:
+    Py_ssize_t vectors  # of a row, the last filled or not
+    Py_ssize_t some_lines  # that are written together
+    Py_ssize_t chunk_vectors  # of each, written together
+    Py_ssize_t near  # vectors of a strip, whose input stays in the first-level cache for all tiles of a block
+
+
+cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept nogil:
+    """As many cells, rounded up."""
+    return (cells + table.lanes - 1) // table.lanes * table.lanes
+
+
+cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t near, Py_ssize_t cells) noexcept nogil:
+    """Lines of so many cells that make a strip of `near` vectors."""
+    return max(1, near * table.lanes // whole_vectors(table, cells))
+
+
+cdef inline Cut cut_up(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    cdef Py_ssize_t last = table.n_axes - 1, item = sizeof(double) if table.double else sizeof(float), row_bytes
+    cdef Cut cut
+    cut.vectors = cut.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
+    cut.near = table.near
+    cut.some_lines = SHORT_LINES if cut.vectors < SHORT_LINE else max(1, table.most_near // cut.vectors)
+    if operands.in_lines and not operands.plain:
+        cut.chunk_vectors = table.most_near
+    elif operands.in_lines:
+        row_bytes = table.axes[last - 1, STRIDE] * operands.y_strides[array_axis(last - 1)]
+        cut.some_lines = max(cut.some_lines, LONG_ROW // row_bytes + 1)
+        cut.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // cut.near * cut.near + cut.near
+        if cut.vectors < 2 * cut.chunk_vectors:
+            cut.chunk_vectors = cut.vectors
+    return cut
+
+
+cdef inline void copy_pieces(
+    BoxTable table, const Operands *operands, Py_ssize_t count, Py_ssize_t step, Py_ssize_t n, const char *x,
+    real_t *target, Py_ssize_t target_channel, Py_ssize_t target_step,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.pieces(
+            table.in_channels, operands.x_strides[1], count, step, n, x, target, target_channel, target_step
+        )
+    else:
+        table.level.f64.pieces(
+            table.in_channels, operands.x_strides[1], count, step, n, x, target, target_channel, target_step
+        )
+
+
+cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, real_t *target) noexcept nogil:
+    """The input of a box as `multiply_lines` reads it: strip by strip, all channels of one and then those of the next.
+
+    What a tile reads lies together: 256 channels that lay a plane apart took 1.13 times as long (a bench of products).
+    """
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, rows = 1, row = 0, count, a, line, n, together
+    cdef Py_ssize_t begin, width, strips, lines, channels = table.in_channels
+    cdef Py_ssize_t row_step = operands.x_strides[array_axis(row_axis)], item = sizeof(real_t)
+    cdef Cut cut = cut_up(table, operands, box)
+    cdef int64_t idx[MAX_AXES]
+    cdef const char *first = first_input(table, operands, box)
+    cdef const char *x
+    for a in range(last):
+        rows *= box.size[a]
+    find_row(table, box, 0, idx)
+    while row < rows:
+        count = lines_together(table, box, idx, cut.some_lines)
+        x = first
+        for a in range(last):
+            x += idx[a] * operands.x_strides[array_axis(a)]
+        begin = 0
+        while begin < box.size[last]:
+            n = min(cut.near * table.lanes, box.size[last] - begin)
+            width = whole_vectors(table, n)
+            together = lines_of_strip(table, cut.near, n)
+            strips = max(1, (box.size[last] - begin) // width) if count == 1 else 1
+            if strips > 1:  # neighbours in memory are read one after the other
+                copy_pieces(table, operands, strips, width * item, n, x, target, width, channels * width)
+            elif together == 1:
+                copy_pieces(table, operands, count, row_step, n, x, target, width, channels * width)
+            else:
+                for line from 0 <= line < count by together:
+                    lines = min(together, count - line)
+                    copy_pieces(
+                        table, operands, lines, row_step, n, x + line * row_step, target + line * channels * width,
+                        lines * width, width,
+                    )
+            target += strips * count * channels * width
+            x += strips * width * item
+            begin += strips * width
+        row += count
+        idx[row_axis] += count - 1
+        next_row(table, box, idx)
+
+
+cdef void multiply_lines(
+    BoxTable table, const lines_t *lines, Py_ssize_t near, bint in_strips, const BlockOutputs *outputs,
+    const real_t *input, bint stream,
+) noexcept nogil:
+    """Lines of outputs of all tiles of a block, strip by strip of `near` vectors of positions."""
+    cdef Py_ssize_t strip = near * table.lanes * table.inner_places, together, begin, line, i, j, moved, cells
+    cdef lines_t part = lines[0]
+    cdef const OutputTile *tile
+    cdef const real_t *x
+    cdef real_t *targets[MAX_ROWS]
+    for begin from 0 <= begin < lines.length by strip:
+        part.length = min(strip, lines.length - begin)
+        cells = (part.length + table.inner_places - 1) // table.inner_places
+        together = lines_of_strip(table, near, cells)
+        for line from 0 <= line < lines.count by together:
+            part.count = min(together, lines.count - line)
+            x = input + begin // table.inner_places + line * lines.x_line
+            if in_strips:
+                part.x_line = whole_vectors(table, cells)
+                part.x_channel = part.count * part.x_line
+                x = input + (begin // table.inner_places * lines.count + line * part.x_line) * table.in_channels
+            moved = begin + line * lines.out_line
+            for i in range(outputs.n_tiles):
+                tile = outputs.tiles + i
+                for j in range(tile.targets):
+                    targets[j] = <real_t *> tile.target[j] + moved
+                if real_t is float:
+                    table.level.f32.positions_out(
+                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
+                    )
+                else:
+                    table.level.f64.positions_out(
+                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
+                    )
 
 
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil:
-    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between, but
-    for halves some lines of floats in `spare`.
+    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between but
+    some lines of them in `spare`, where outputs want that.
 
     Outputs beyond the last row go there, too. `outputs` are those of the same or another block and group.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE], some_lines
+    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE]
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
-    cdef Py_ssize_t chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, table.in_channels)), vectors
+    cdef Cut cut = cut_up(table, operands, box)
     cdef bint beyond
     cdef lines_t lines
     cdef int64_t idx[MAX_AXES]
     cdef char *row_of_outer[MAX_OUTER]
-    cdef real_t *targets[MAX_ROWS]
+    cdef real_t *target
     cdef OutputTile *tile
     cdef Py_ssize_t steps[MAX_AXES]
     for a in range(last):
@@ -150,8 +293,6 @@ cdef void multiply_and_store(
     lines.channels = table.in_channels
     lines.x_line = steps[row_axis]
     lines.out_line = stride * operands.y_strides[array_axis(row_axis)] // <Py_ssize_t> sizeof(real_t)
-    vectors = (box.size[last] - 1) // table.lanes + 1
-    some_lines = SHORT_LINES if vectors < SHORT_LINE else max(1, chunk_vectors // vectors)
     row = 0
     while row < rows:
         place = 0
@@ -161,37 +302,33 @@ cdef void multiply_and_store(
         for outer in range(outers):
             row_of_outer[outer] = row_at(table, operands, box, idx, outputs.place_of_outer[outer], channel)
             beyond |= row_of_outer[outer] == NULL
-        lines.count = 1 if beyond else lines_together(table, box, idx, some_lines)
-        for chunk from 0 <= chunk < box.size[last] by chunk_vectors * table.lanes:
+        lines.count = 1 if beyond else lines_together(table, box, idx, cut.some_lines)
+        if operands.in_strips:
+            place = row * cut.vectors * table.lanes * table.in_channels
+        for chunk from 0 <= chunk < box.size[last] by cut.chunk_vectors * table.lanes:
             begin = (box.begin[last] + chunk) * table.inner_places
-            lines.length = min(chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
+            lines.length = min(cut.chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
             lines.length = min(lines.length, table.axes[last, OUTPUT] - begin)
-            if not operands.plain:
+            if operands.in_lines:
                 lines.out_line = stride * lines.length
             for i in range(outputs.n_tiles):
                 tile = outputs.tiles + i
                 for j in range(tile.targets):
-                    targets[j] = spare
+                    target = spare
                     outer = tile.outer[j]
-                    if not operands.plain:
+                    if operands.in_lines:
                         outer += tile.channel[j] * outers
-                        targets[j] += (outer // stride * lines.count * stride + outer % stride) * lines.length
+                        target += (outer // stride * lines.count * stride + outer % stride) * lines.length
                     elif row_of_outer[outer] != NULL:
-                        targets[j] = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
-                if real_t is float:
-                    table.level.f32.positions_out(
-                        tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
-                        targets, operands.stream,
-                    )
-                else:
-                    table.level.f64.positions_out(
-                        tile.rows, table.pairs, table.inner_places, tile.classes, &lines, input + place + chunk,
-                        targets, operands.stream,
-                    )
-            if real_t is float and not operands.plain:
-                narrow_lines(
-                    table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin
-                )
+                        target = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
+                    tile.target[j] = target
+            multiply_lines(
+                table, &lines, cut.near, operands.in_strips, outputs,
+                input + place + chunk * (lines.count * table.in_channels if operands.in_strips else 1),
+                operands.stream and not operands.in_lines,
+            )
+            if operands.in_lines:
+                write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)
         row += lines.count
         idx[row_axis] += lines.count - 1
         next_row(table, box, idx)

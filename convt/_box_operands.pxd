@@ -7,12 +7,18 @@ from convt._box_table cimport BOX, CELLS, MAX_AXES, OUTPUT, STRIDE, BoxTable, re
 from convt._elements cimport BFLOAT16, DType, read, write
 
 
+cdef enum:
+    LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
+
+
 cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
     bint in_place  # x can be multiplied where it lies, if there is enough of it behind what is needed
+    bint in_strips  # x is packed strip by strip, for one pass
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
+    bint in_lines  # but with lanes along positions in lines: halves, or what is streamed and not whole cache lines
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     const char *x_end  # of its memory

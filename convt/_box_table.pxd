@@ -55,6 +55,9 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
+        void (*pieces)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, float *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
         void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
@@ -88,6 +91,9 @@ cdef extern from "levels.h" nogil:
         void (*drain)() noexcept nogil
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*pieces)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, double *, Py_ssize_t, Py_ssize_t
         ) noexcept nogil
         void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
@@ -146,9 +152,12 @@ cdef enum:
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    CHUNK_VECTORS = 192  # of packed input, for few channels
+    NEAR_BYTES = 1 << 15  # of packed input in a first-level cache of 48 KB, beside weights and outputs
+    STRIPS_CHANNELS = 32
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
-    # Halves wait in floats then, to be narrowed row by row: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24 of
+    # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24 of
     # them 0.82 to 1.6 times as long, 64 of them 1.24.
     HALVES_CHANNELS = 8
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
@@ -192,6 +201,8 @@ cdef class BoxTable:
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
+    cdef Py_ssize_t most_near, near  # vectors of positions, in one pass, for one tile of a block and for all in turn
+    cdef bint strips  # input is packed in strips of so many
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
@@ -207,6 +218,8 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
+    cdef bint reads_one_place(self)
+    cdef void cut_strips(self)
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t count_positions(self)
     cdef Py_ssize_t count_input(self)

@@ -170,7 +170,7 @@ cdef class BoxTable:
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
         self.run_axis, self.image_runs = layout.run_axis, layout.image_runs
-        self.chain, self.chains = layout.chain, layout.tasks
+        self.chain, self.chains = layout.chain, layout.chains
         if pieces and not along_channels and not columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements = layout.input_elements
@@ -223,6 +223,8 @@ cdef class BoxTable:
             self.one_pass, self.pairs = vectors_in_one_pass(layout, block, self.in_channels, level, double, plain)
         if self.pairs:
             self.most_rows //= 2
+        if self.one_pass and not pieces:
+            self.cut_strips()
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):
@@ -317,6 +319,26 @@ cdef class BoxTable:
         """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
         return SLACK if not self.pieces or self.columns_first else 0
 
+    cdef bint reads_one_place(self):
+        """Whether every cell reads one place of the input, which is its own, and has all its rows of outputs."""
+        cdef Py_ssize_t a
+        for a in range(self.n_axes):
+            if self.axes[a, ORIGIN] or self.axes[a, REACH] or self.axes[a, CELLS] > self.axes[a, INPUT]:
+                return False
+            if a < self.n_axes - 1 and self.axes[a, CELLS] * self.axes[a, STRIDE] > self.axes[a, OUTPUT]:
+                return False
+        return self.classes.n == 1
+
+    cdef void cut_strips(self):
+        """How many vectors of positions are multiplied in one pass by one tile of a block and then by the next."""
+        cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
+        cdef Py_ssize_t width = min(SLACK, 2 * self.max_positions // (rows * (2 if self.pairs else 1)))
+        cdef Py_ssize_t vector_bytes = self.in_channels * self.lanes * (sizeof(double) if self.double else sizeof(float))
+        self.near = self.most_near = max(CHUNK, CHUNK_VECTORS // max(1, self.in_channels))
+        if rows < columns or self.classes.n > (2 if self.pairs else 1):
+            self.near = min(self.near, max(1, NEAR_BYTES // max(1, vector_bytes) // width) * width)
+            self.strips = self.in_channels >= STRIPS_CHANNELS and self.reads_one_place()
+
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tile registers read and write; along positions lines are padded for them."""
         return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
@@ -325,7 +347,11 @@ cdef class BoxTable:
         """Elements of a packed box of input."""
         if not self.along_channels:
             if not self.pieces:
-                return self.depth * self.x_step
+                places = self.x_step
+                if self.strips:  # every row is padded to whole vectors
+                    rows = int(np.prod([self.axes[a, BOX] for a in range(self.n_axes - 1)]))
+                    places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
+                return self.depth * places
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 

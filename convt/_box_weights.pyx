@@ -392,7 +392,7 @@ cdef bint pack_small_groups(
     cdef Py_ssize_t n = table.in_channels * table.out_channels * table.kernel, group, block, i
     cdef const real_t *w = <const real_t *> array.first
     cdef Given given = array[0]
-    cdef real_t numbers[SMALL_GROUP]
+    cdef real_t numbers[SMALL_GROUP]  # of the weights in their own order, and then of the bias: n, and no more
     cdef Py_ssize_t order[SMALL_GROUP]
     cdef Py_ssize_t bias_order[SMALL_GROUP]
     for i in range(n):

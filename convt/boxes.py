@@ -157,7 +157,7 @@ class Boxes(NamedTuple):
         if self.layout.chain > 1:
             layout = min(
                 (layout._replace(chain=-(-layout.boxes_along // parts)) for parts in range(1, threads + 1)),
-                key=lambda chained: -(-chained.tasks // threads) * chained.chain * chained.new_elements,
+                key=lambda chained: -(-chained.chains // threads) * chained.chain * chained.new_elements,
             )
         return self._replace(layout=layout)
 

@@ -178,8 +178,8 @@ def positions_stored(work: Work) -> float:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass:  # vectors, the last of a row filled or not
-        whole = math.ceil(cells / work.lanes) * work.lanes / float(cells)
-        return filled + (0.7 if halves else 0.3) * whole * outputs
+        written = outputs * math.ceil(cells / work.lanes) * work.lanes / float(cells)
+        return filled + (0.7 if halves else 0.3) * written
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)

@@ -56,7 +56,8 @@ static inline convt_float16 convt_narrow_float16(float value)
     const uint32_t subnormal = convt_bits_from_float(convt_float_from_bits(magnitude) + 0.5f) - (126u << 23);
     uint32_t result = magnitude < 113u << 23 ? subnormal : normal;
     result = magnitude >= 143u << 23 ? 0x7c00u : result; /* 65536 and above, Inf */
-    result = magnitude > 255u << 23 ? 0x7e00u : result;  /* NaN */
+    /* NaN, made quiet, keeps the upper bits of its payload, as the processor's own conversions do. */
+    result = magnitude > 255u << 23 ? 0x7e00u | (magnitude >> 13 & 0x3ffu) : result;
     convt_float16 half = {(uint16_t)(result | (bits >> 16 & 0x8000u))};
     return half;
 }

@@ -688,6 +688,26 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
     }
 }
 
+/* Pieces of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
+   i*target_step + ...] for piece i; the steps of the source are in bytes. */
+static void NAME(pieces)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
+                         ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,
+                         ptrdiff_t target_step)
+{
+    const ptrdiff_t whole = n / LANES * LANES;
+    for (ptrdiff_t c = 0; c < channels; c++)
+        for (ptrdiff_t i = 0; i < count; i++) {
+            const REAL *from = (const REAL *)(source + c * source_channel + i * source_step);
+            REAL *to = target + c * target_channel + i * target_step;
+            for (ptrdiff_t j = 0; j < whole; j += LANES)
+                STORE(to + j, LOAD(from + j));
+            if (whole < n)
+                STORE(to + whole, (VECTOR){0});
+            for (ptrdiff_t j = whole; j < n; j++)
+                to[j] = from[j];
+        }
+}
+
 /* One row of sums from rows of products that lie at different offsets: out[i] = bias + terms[0][i] + terms[1][i] ... */
 static void NAME(accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out)
 {

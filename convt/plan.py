@@ -28,7 +28,7 @@ PACKED_USE = 0.5
 MACS_PER_THREAD = 200_000
 VECTOR_SPEED = 10
 
-# Tasks of several groups are no fewer than these.
+# Groups share tasks only where so many are left for each thread.
 TASKS_PER_THREAD = 32
 
 # Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
@@ -198,14 +198,14 @@ class BoxPlan(Plan):
         self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
         self.vectors = boxes.vectors if path.along_channels and not boxes.pieces else 0  # of a whole tile
-        whole = layout.tasks * geometry.group
+        whole = layout.chains * geometry.group
         self.splits = 1
         if whole % threads:
             self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
         self.threads = max(1, min(threads, whole * self.splits))
         # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
         self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))
-        self.tasks = -(-geometry.group // self.groups) * layout.tasks * self.splits
+        self.tasks = -(-geometry.group // self.groups) * layout.chains * self.splits
         self.pack_key = (self.kind, path.name, block, boxes.pieces, self.table.packing_digest)
 
     @property
