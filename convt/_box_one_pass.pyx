@@ -139,6 +139,15 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
     return (cells + table.lanes - 1) // table.lanes * table.lanes
 
 
+cdef inline Py_ssize_t strip_cells(BoxTable table, bint in_strips, Py_ssize_t near, Py_ssize_t left) noexcept nogil:
+    """Cells of the next strip of a line, of which so many are left: `near` vectors of them, or a part of that which as
+    many lines as fill it have beside each other."""
+    cdef Py_ssize_t vectors = min(near, (left - 1) // table.lanes + 1)
+    while in_strips and near % vectors:
+        vectors -= 1
+    return min(vectors * table.lanes, left)
+
+
 cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t near, Py_ssize_t cells) noexcept nogil:
     """Lines of so many cells that make a strip of `near` vectors."""
     return max(1, near * table.lanes // whole_vectors(table, cells))
@@ -197,7 +206,7 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
             x += idx[a] * operands.x_strides[array_axis(a)]
         begin = 0
         while begin < box.size[last]:
-            n = min(cut.near * table.lanes, box.size[last] - begin)
+            n = strip_cells(table, True, cut.near, box.size[last] - begin)
             width = whole_vectors(table, n)
             together = lines_of_strip(table, cut.near, n)
             strips = max(1, (box.size[last] - begin) // width) if count == 1 else 1
@@ -225,23 +234,24 @@ cdef void multiply_lines(
     const real_t *input, bint stream,
 ) noexcept nogil:
     """Lines of outputs of all tiles of a block, strip by strip of `near` vectors of positions."""
-    cdef Py_ssize_t strip = near * table.lanes * table.inner_places, together, begin, line, i, j, moved, cells
+    cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together
+    cdef Py_ssize_t line, i, j, moved
     cdef lines_t part = lines[0]
     cdef const OutputTile *tile
     cdef const real_t *x
     cdef real_t *targets[MAX_ROWS]
-    for begin from 0 <= begin < lines.length by strip:
-        part.length = min(strip, lines.length - begin)
-        cells = (part.length + table.inner_places - 1) // table.inner_places
+    while begin < all_cells:
+        cells = strip_cells(table, in_strips, near, all_cells - begin)
+        part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
         together = lines_of_strip(table, near, cells)
         for line from 0 <= line < lines.count by together:
             part.count = min(together, lines.count - line)
-            x = input + begin // table.inner_places + line * lines.x_line
+            x = input + begin + line * lines.x_line
             if in_strips:
                 part.x_line = whole_vectors(table, cells)
                 part.x_channel = part.count * part.x_line
-                x = input + (begin // table.inner_places * lines.count + line * part.x_line) * table.in_channels
-            moved = begin + line * lines.out_line
+                x = input + (begin * lines.count + line * part.x_line) * table.in_channels
+            moved = begin * table.inner_places + line * lines.out_line
             for i in range(outputs.n_tiles):
                 tile = outputs.tiles + i
                 for j in range(tile.targets):
@@ -254,6 +264,7 @@ cdef void multiply_lines(
                     table.level.f64.positions_out(
                         tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
                     )
+        begin += cells
 
 
 cdef void multiply_and_store(

@@ -153,12 +153,14 @@ cdef enum:
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
-    NEAR_BYTES = 1 << 15  # of packed input in a first-level cache of 48 KB, beside weights and outputs
-    STRIPS_CHANNELS = 32
+    # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
+    # long (7 layers of 64 to 256 channels), half as much: 1.01.
+    NEAR_BYTES = 1 << 15
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
-    # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24 of
-    # them 0.82 to 1.6 times as long, 64 of them 1.24.
+    STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
+    # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
+    # of them 0.82 to 1.6 times as long, 64 of them 1.24.
     HALVES_CHANNELS = 8
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
@@ -201,8 +203,9 @@ cdef class BoxTable:
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
-    cdef Py_ssize_t most_near, near  # vectors of positions, in one pass, for one tile of a block and for all in turn
-    cdef bint strips  # input is packed in strips of so many
+    cdef Py_ssize_t most_near  # vectors of positions that are multiplied in one pass by a tile that is alone
+    cdef readonly Py_ssize_t near  # and by all tiles of a block in turn
+    cdef readonly bint strips  # input is packed in strips of so many
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions

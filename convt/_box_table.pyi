@@ -3,6 +3,8 @@ from convt.tiling import BoxLayout
 
 class BoxTable:
     one_pass: bool
+    near: int
+    strips: bool
 
     def __init__(
         self,

@@ -170,9 +170,9 @@ def positions_stored(work: Work) -> float:
     outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
     halves = item == 2
-    # Rows that share cache lines do not pass the caches, as those of other large outputs do.
-    shared = not halves and outputs * item >= QUICK_OUTPUTS and row * item % 64 and row * item < LONG_ROW_BYTES
-    filled = 0.1 * item * outputs if shared else 0.0
+    # Rows that share cache lines do not pass the caches, as those of other large outputs do, but in vectors in one pass.
+    shared = not halves and (work.path.tiles or not work.one_pass) and row * item % 64 and row * item < LONG_ROW_BYTES
+    filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
     if work.one_pass and work.path.tiles:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
@@ -297,9 +297,11 @@ def position_cycles(work: Work) -> float:
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.in_channels <= 128 else 1.14
+    one_tap = 1.0 if work.one_pass else 1.1
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        products += far * taps * n * FEW_ROWS.get(n, 1) * (1.1 if taps == 1 else 1.3 if n >= 8 else 1.5)
+        of_one = one_tap if taps == 1 else 1.3 if n >= 8 else 1.5
+        products += far * taps * n * FEW_ROWS.get(n, 1) * of_one
     return work.in_channels * products * positions / lanes / 2
 
 

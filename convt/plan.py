@@ -215,6 +215,7 @@ class BoxPlan(Plan):
             **({"pieces": self.pieces} if self.pieces else {}),
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"one pass": True} if self.table.one_pass else {}),
+            **({"strip": self.table.near} if self.table.strips else {}),
             "box": self.box,
             "boxes": self.boxes,
             **({"chain": self.chain} if self.chain > 1 else {}),

@@ -292,6 +292,87 @@ def test_groups_that_share_tasks_and_have_no_taps(way):
     np.testing.assert_array_equal(y, np.broadcast_to(b[:, None, None], (1, 70, 2, 9)))
 
 
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
+@pytest.mark.parametrize("channels", [24, 70, 300])
+@pytest.mark.parametrize("size", [(7, 64), (3, 100), (37, 96), (2, 3, 80), (700,)], ids=str)
+def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, channels, size):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 11, *[2] * len(size)))
+    attributes = {"strides": [2] * len(size)}
+    wanted = oracle(x, w, None, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["strip"]
+        y = layer(as_layout(x.astype(dtype), layout), out=None if layout == "negative steps" else out)
+    np.testing.assert_array_equal(y, wanted)
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("width", [14, 15, 28, 31, 47])
+def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(level, dtype, width):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (3, 40, 13, width)), integer_data(rng, (40, 24, 2, 2))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), strides=[2, 2])
+        y = layer(x.astype(dtype))
+        assert "strip" in layer.explain(x.shape)["tiles"]
+    np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 20, 59, 99), (20, 24, 2, 2), {"strides": [2, 2]}),
+        ((1, 20, 7, 1101), (20, 24, 2, 2), {"strides": [2, 2]}),  # rows longer than what is written at once
+        ((1, 20, 14_001), (20, 24, 2), {"strides": [2]}),
+        ((1, 6, 61, 130), (6, 70, 3, 3), {"pads": [1, 1, 0, 2]}),
+        ((1, 50, 51, 113), (50, 1, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": 50}),
+        ((1, 50, 51, 113), (50, 1, 3, 3), {"strides": [2, 2], "pads": [1, 0, 1, 1], "group": 50}),  # odd rows
+        ((1, 16, 5, 23, 51), (16, 24, 2, 2, 2), {"strides": [2, 2, 2], "pads": [0, 0, 0, 1, 1, 1]}),
+    ],
+    ids=str,
+)
+def test_rows_past_the_caches_that_share_their_lines(level, dtype, layout, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    wanted = oracle(x, w, None, attributes, dtype)
+    assert wanted.nbytes >= 1 << 21  # as _box_compute has it
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=2, **attributes)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+        layer(x.astype(dtype), out=out)
+    np.testing.assert_array_equal(out, wanted)
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@every_way
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("length", [3073, 600_001])
+@pytest.mark.parametrize("step", [1, 96, 1024, 3072], ids=lambda step: f"step {step}")
+def test_the_stride_of_an_axis_of_length_one_means_nothing(way, dtype, length, step):
+    """It may be that of a part of a row."""
+    x = np.arange(length).reshape(1, 1, length) % 7
+    item = dtype.itemsize
+    out = np.lib.stride_tricks.as_strided(np.full(length, 99, dtype), x.shape, (step * item, step * item, item))
+    w = np.ones((1, 1, 3), dtype)
+    with forced(way):
+        convt.conv_transpose(x.astype(dtype), w, pads=[1, 1], n_threads=1, out=out)
+    np.testing.assert_array_equal(out, oracle(x, w, None, {"pads": [1, 1]}, dtype))
+
+
 @every_way
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
 @pytest.mark.parametrize("x_shape", [(64, 40, 8, 8), (64, 130, 4, 4), (64, 50, 7, 7), (1, 1, 300_001)], ids=str)
