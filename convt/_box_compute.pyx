@@ -6,7 +6,7 @@ one, and a range of output channels. For each box of a group:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
-   is read once is not packed but multiplied where it lies;
+   is read once is not packed but multiplied where it lies, and cells of one input are packed strip by strip;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 

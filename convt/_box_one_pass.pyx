@@ -162,8 +162,8 @@ cdef inline Cut cut_up(BoxTable table, const Operands *operands, const Box *box)
     if operands.in_lines and not operands.plain:
         cut.chunk_vectors = table.most_near
     elif operands.in_lines:
-        row_bytes = table.axes[last - 1, STRIDE] * operands.y_strides[array_axis(last - 1)]
-        cut.some_lines = max(cut.some_lines, LONG_ROW // row_bytes + 1)
+        row_bytes = table.axes[last, OUTPUT] * item
+        cut.some_lines = max(cut.some_lines, LONG_ROW // (row_bytes * table.axes[last - 1, STRIDE]) + 1)
         cut.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // cut.near * cut.near + cut.near
         if cut.vectors < 2 * cut.chunk_vectors:
             cut.chunk_vectors = cut.vectors
