@@ -13,8 +13,8 @@ one, and a range of output channels. For each box of a group:
 Where a row of outputs takes its places from one class or two, 2 and 3 are one (`_box_one_pass`).
 
 Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
-positions (input packed channel by channel) where output channels are few. The order of a sum depends on neither
-boxes nor threads.
+positions (input packed channel by channel, or strip by strip) where output channels are few. The order of a sum depends
+on neither boxes nor threads.
 """
 
 cimport numpy as cnp
@@ -241,7 +241,7 @@ def run(
     """
     cdef Operands operands
     cdef Py_ssize_t a, last_input = 0
-    cdef bint vectors_out, shared_lines
+    cdef bint vectors_out, shared_lines, plain_rows
     cdef Py_ssize_t row_bytes, step = (table.workspace + 4095) // 4096 * 4096
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
@@ -266,14 +266,13 @@ def run(
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    shared_lines = operands.stream and <size_t> operands.y % CACHE_LINE > 0
+    shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):
-        shared_lines |= operands.stream and y.strides[a] % CACHE_LINE > 0
-    operands.in_lines = vectors_out and (shared_lines or not operands.plain)
-    operands.in_place = operands.plain and x.strides[x.ndim - 1] == x.itemsize
-    operands.in_strips = operands.in_place and operands.one_pass and table.strips
-    operands.in_place &= reads_once(table, &operands)
-    operands.in_place &= operands.x_strides[1] > 0
+        shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
+    operands.in_lines = vectors_out and ((operands.stream and shared_lines) or not operands.plain)
+    plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
+    operands.in_strips = table.strips and operands.one_pass and plain_rows
+    operands.in_place = plain_rows and reads_once(table, &operands) and operands.x_strides[1] > 0
     for a in range(x.ndim):
         operands.in_place &= operands.x_strides[a] >= 0
         last_input += operands.x_strides[a] * (x.shape[a] - 1)

@@ -126,12 +126,28 @@ cdef void write_lines(
                     sums += lines.length
 
 
-# How the rows of a box are cut up. `lines_together` says how many rows of cells begin at one.
-cdef struct Cut:
+# Into what the rows of a box are cut in one pass.
+cdef struct RowParts:
     Py_ssize_t vectors  # of a row, the last filled or not
-    Py_ssize_t some_lines  # that are written together
-    Py_ssize_t chunk_vectors  # of each, written together
-    Py_ssize_t near  # vectors of a strip, whose input stays in the first-level cache for all tiles of a block
+    Py_ssize_t some_lines  # about as many rows of cells are computed together
+    Py_ssize_t chunk_vectors  # and so many vectors of each
+
+
+cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    cdef Py_ssize_t last = table.n_axes - 1, item = sizeof(double) if table.double else sizeof(float), rows_bytes
+    cdef RowParts parts
+    parts.vectors = parts.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
+    parts.some_lines = SHORT_LINES if parts.vectors < SHORT_LINE else max(1, table.chunk_vectors // parts.vectors)
+    if operands.in_lines and not operands.plain:
+        parts.chunk_vectors = table.chunk_vectors
+    elif operands.in_lines:
+        rows_bytes = table.axes[last, OUTPUT] * item * table.axes[last - 1, STRIDE]
+        parts.some_lines = max(parts.some_lines, LONG_ROW // rows_bytes + 1)
+        parts.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // table.near * table.near
+        parts.chunk_vectors += table.near
+        if parts.vectors < 2 * parts.chunk_vectors:
+            parts.chunk_vectors = parts.vectors
+    return parts
 
 
 cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept nogil:
@@ -139,47 +155,30 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
     return (cells + table.lanes - 1) // table.lanes * table.lanes
 
 
-cdef inline Py_ssize_t strip_cells(BoxTable table, bint in_strips, Py_ssize_t near, Py_ssize_t left) noexcept nogil:
-    """Cells of the next strip of a line, of which so many are left: `near` vectors of them, or a part of that which as
-    many lines as fill it have beside each other."""
-    cdef Py_ssize_t vectors = min(near, (left - 1) // table.lanes + 1)
-    while in_strips and near % vectors:
+cdef inline Py_ssize_t strip_cells(BoxTable table, bint in_strips, Py_ssize_t left) noexcept nogil:
+    """Cells of the next strip of a line of which so many are left: `near` vectors or, of packed strips, a part of that
+    which several lines make whole."""
+    cdef Py_ssize_t vectors = min(table.near, (left - 1) // table.lanes + 1)
+    while in_strips and table.near % vectors:
         vectors -= 1
     return min(vectors * table.lanes, left)
 
 
-cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t near, Py_ssize_t cells) noexcept nogil:
-    """Lines of so many cells that make a strip of `near` vectors."""
-    return max(1, near * table.lanes // whole_vectors(table, cells))
+cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t cells) noexcept nogil:
+    """Lines of so many cells that make `near` vectors."""
+    return max(1, table.near * table.lanes // whole_vectors(table, cells))
 
 
-cdef inline Cut cut_up(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    cdef Py_ssize_t last = table.n_axes - 1, item = sizeof(double) if table.double else sizeof(float), row_bytes
-    cdef Cut cut
-    cut.vectors = cut.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
-    cut.near = table.near
-    cut.some_lines = SHORT_LINES if cut.vectors < SHORT_LINE else max(1, table.most_near // cut.vectors)
-    if operands.in_lines and not operands.plain:
-        cut.chunk_vectors = table.most_near
-    elif operands.in_lines:
-        row_bytes = table.axes[last, OUTPUT] * item
-        cut.some_lines = max(cut.some_lines, LONG_ROW // (row_bytes * table.axes[last - 1, STRIDE]) + 1)
-        cut.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // cut.near * cut.near + cut.near
-        if cut.vectors < 2 * cut.chunk_vectors:
-            cut.chunk_vectors = cut.vectors
-    return cut
-
-
-cdef inline void copy_pieces(
+cdef inline void copy_lines(
     BoxTable table, const Operands *operands, Py_ssize_t count, Py_ssize_t step, Py_ssize_t n, const char *x,
     real_t *target, Py_ssize_t target_channel, Py_ssize_t target_step,
 ) noexcept nogil:
     if real_t is float:
-        table.level.f32.pieces(
+        table.level.f32.filled_lines(
             table.in_channels, operands.x_strides[1], count, step, n, x, target, target_channel, target_step
         )
     else:
-        table.level.f64.pieces(
+        table.level.f64.filled_lines(
             table.in_channels, operands.x_strides[1], count, step, n, x, target, target_channel, target_step
         )
 
@@ -192,7 +191,7 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
     cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, rows = 1, row = 0, count, a, line, n, together
     cdef Py_ssize_t begin, width, strips, lines, channels = table.in_channels
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(row_axis)], item = sizeof(real_t)
-    cdef Cut cut = cut_up(table, operands, box)
+    cdef RowParts parts = row_parts(table, operands, box)
     cdef int64_t idx[MAX_AXES]
     cdef const char *first = first_input(table, operands, box)
     cdef const char *x
@@ -200,24 +199,24 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
         rows *= box.size[a]
     find_row(table, box, 0, idx)
     while row < rows:
-        count = lines_together(table, box, idx, cut.some_lines)
+        count = lines_together(table, box, idx, parts.some_lines)
         x = first
         for a in range(last):
             x += idx[a] * operands.x_strides[array_axis(a)]
         begin = 0
         while begin < box.size[last]:
-            n = strip_cells(table, True, cut.near, box.size[last] - begin)
+            n = strip_cells(table, True, box.size[last] - begin)
             width = whole_vectors(table, n)
-            together = lines_of_strip(table, cut.near, n)
+            together = lines_of_strip(table, n)
             strips = max(1, (box.size[last] - begin) // width) if count == 1 else 1
             if strips > 1:  # neighbours in memory are read one after the other
-                copy_pieces(table, operands, strips, width * item, n, x, target, width, channels * width)
+                copy_lines(table, operands, strips, width * item, n, x, target, width, channels * width)
             elif together == 1:
-                copy_pieces(table, operands, count, row_step, n, x, target, width, channels * width)
+                copy_lines(table, operands, count, row_step, n, x, target, width, channels * width)
             else:
                 for line from 0 <= line < count by together:
                     lines = min(together, count - line)
-                    copy_pieces(
+                    copy_lines(
                         table, operands, lines, row_step, n, x + line * row_step, target + line * channels * width,
                         lines * width, width,
                     )
@@ -230,10 +229,9 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
 
 
 cdef void multiply_lines(
-    BoxTable table, const lines_t *lines, Py_ssize_t near, bint in_strips, const BlockOutputs *outputs,
-    const real_t *input, bint stream,
+    BoxTable table, const lines_t *lines, bint in_strips, const BlockOutputs *outputs, const real_t *input, bint stream,
 ) noexcept nogil:
-    """Lines of outputs of all tiles of a block, strip by strip of `near` vectors of positions."""
+    """Lines of outputs of all tiles of a block, strip by strip."""
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together
     cdef Py_ssize_t line, i, j, moved
     cdef lines_t part = lines[0]
@@ -241,9 +239,9 @@ cdef void multiply_lines(
     cdef const real_t *x
     cdef real_t *targets[MAX_ROWS]
     while begin < all_cells:
-        cells = strip_cells(table, in_strips, near, all_cells - begin)
+        cells = strip_cells(table, in_strips, all_cells - begin)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
-        together = lines_of_strip(table, near, cells)
+        together = lines_of_strip(table, cells)
         for line from 0 <= line < lines.count by together:
             part.count = min(together, lines.count - line)
             x = input + begin + line * lines.x_line
@@ -267,24 +265,43 @@ cdef void multiply_lines(
         begin += cells
 
 
+cdef inline void find_targets(
+    BoxTable table, const Operands *operands, const lines_t *lines, char **row_of_outer, Py_ssize_t begin,
+    real_t *spare, BlockOutputs *outputs,
+) noexcept nogil:
+    """Where the first of some lines of outputs goes, `begin` into its row: of each tile to y or, in lines, to `spare`;
+    what lies beyond y goes there, too."""
+    cdef Py_ssize_t outers = table.places // table.inner_places, stride = table.axes[table.n_axes - 2, STRIDE]
+    cdef Py_ssize_t i, j, outer
+    cdef OutputTile *tile
+    cdef real_t *target
+    for i in range(outputs.n_tiles):
+        tile = outputs.tiles + i
+        for j in range(tile.targets):
+            target = spare
+            outer = tile.outer[j]
+            if operands.in_lines:
+                outer += tile.channel[j] * outers
+                target += (outer // stride * lines.count * stride + outer % stride) * lines.length
+            elif row_of_outer[outer] != NULL:
+                target = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
+            tile.target[j] = target
+
+
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil:
     """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between but
-    some lines of them in `spare`, where outputs want that.
-
-    Outputs beyond the last row go there, too. `outputs` are those of the same or another block and group.
+    some lines of them in `spare`, where outputs want that. `outputs` are those of the same or another block and group.
     """
     cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE]
-    cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, i, j, place, begin
-    cdef Cut cut = cut_up(table, operands, box)
+    cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, place, begin, x
+    cdef RowParts parts = row_parts(table, operands, box)
     cdef bint beyond
     cdef lines_t lines
     cdef int64_t idx[MAX_AXES]
     cdef char *row_of_outer[MAX_OUTER]
-    cdef real_t *target
-    cdef OutputTile *tile
     cdef Py_ssize_t steps[MAX_AXES]
     for a in range(last):
         steps[a] = table.steps[a]
@@ -313,30 +330,19 @@ cdef void multiply_and_store(
         for outer in range(outers):
             row_of_outer[outer] = row_at(table, operands, box, idx, outputs.place_of_outer[outer], channel)
             beyond |= row_of_outer[outer] == NULL
-        lines.count = 1 if beyond else lines_together(table, box, idx, cut.some_lines)
-        if operands.in_strips:
-            place = row * cut.vectors * table.lanes * table.in_channels
-        for chunk from 0 <= chunk < box.size[last] by cut.chunk_vectors * table.lanes:
+        lines.count = 1 if beyond else lines_together(table, box, idx, parts.some_lines)
+        for chunk from 0 <= chunk < box.size[last] by parts.chunk_vectors * table.lanes:
             begin = (box.begin[last] + chunk) * table.inner_places
-            lines.length = min(cut.chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
+            lines.length = min(parts.chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
             lines.length = min(lines.length, table.axes[last, OUTPUT] - begin)
             if operands.in_lines:
                 lines.out_line = stride * lines.length
-            for i in range(outputs.n_tiles):
-                tile = outputs.tiles + i
-                for j in range(tile.targets):
-                    target = spare
-                    outer = tile.outer[j]
-                    if operands.in_lines:
-                        outer += tile.channel[j] * outers
-                        target += (outer // stride * lines.count * stride + outer % stride) * lines.length
-                    elif row_of_outer[outer] != NULL:
-                        target = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
-                    tile.target[j] = target
+            find_targets(table, operands, &lines, row_of_outer, begin, spare, outputs)
+            x = place + chunk
+            if operands.in_strips:
+                x = (row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
             multiply_lines(
-                table, &lines, cut.near, operands.in_strips, outputs,
-                input + place + chunk * (lines.count * table.in_channels if operands.in_strips else 1),
-                operands.stream and not operands.in_lines,
+                table, &lines, operands.in_strips, outputs, input + x, operands.stream and not operands.in_lines
             )
             if operands.in_lines:
                 write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)

@@ -55,7 +55,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
-        void (*pieces)(
+        void (*filled_lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, float *, Py_ssize_t, Py_ssize_t
         ) noexcept nogil
         void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
@@ -92,7 +92,7 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
-        void (*pieces)(
+        void (*filled_lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, double *, Py_ssize_t, Py_ssize_t
         ) noexcept nogil
         void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
@@ -203,9 +203,9 @@ cdef class BoxTable:
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
-    cdef Py_ssize_t most_near  # vectors of positions that are multiplied in one pass by a tile that is alone
-    cdef readonly Py_ssize_t near  # and by all tiles of a block in turn
-    cdef readonly bint strips  # input is packed in strips of so many
+    cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
+    cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
+    cdef readonly bint strips  # input is packed strip by strip
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
@@ -221,8 +221,7 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
-    cdef bint reads_one_place(self)
-    cdef void cut_strips(self)
+    cdef void size_strips(self)
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t count_positions(self)
     cdef Py_ssize_t count_input(self)

@@ -56,34 +56,46 @@ def tiles_in_one_pass(layout, Py_ssize_t block):
     )
 
 
+cdef bint reads_one_place(layout):
+    """Whether every cell reads one place of the input, which is its own, and has all its rows of outputs."""
+    if len(layout.classes) > 1 or len(layout.classes[0].shifts) != 1:
+        return False
+    axes = layout.axes
+    if axes[:, ORIGIN].any() or axes[:, REACH].any() or (axes[:, CELLS] > axes[:, INPUT]).any():
+        return False
+    return not (axes[:-1, CELLS] * axes[:-1, STRIDE] > axes[:-1, OUTPUT]).any()
+
+
 def vectors_in_one_pass(
     layout, Py_ssize_t block, Py_ssize_t in_channels, str level, bint double, bint plain
 ):
-    """Whether vectors of sums, lanes along positions, are written as outputs, and whether two classes together make a
-    row of these. `plain` says that outputs are stored in the type that sums are made in."""
+    """Whether vectors of sums, lanes along positions, are written as outputs, whether two classes together make a row
+    of these, and whether the input is packed strip by strip. `plain` says that outputs are stored in the type that sums
+    are made in."""
     cdef Py_ssize_t lanes, max_positions
     lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
     if inner > 2 or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
-        return False, False
+        return False, False, False
     if not plain and in_channels > HALVES_CHANNELS:
-        return False, False
-    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
-    # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
+        return False, False, False
+    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, max_positions)
+    strips = strips and reads_one_place(layout)
+    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many. Strips of
+    # vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
     part_filled = width % lanes and width < 4 * lanes
-    one_tap = len(classes) == 1 and len(classes[0].shifts) == 1
-    in_strips = one_tap and in_channels <= STRIPS_CHANNELS and 8 * width >= 7 * ((width + lanes - 1) // lanes * lanes)
-    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not in_strips:
-        return False, False
+    filled = strips and in_channels <= STRIPS_CHANNELS and 8 * width >= 7 * ((width - 1) // lanes + 1) * lanes
+    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not filled:
+        return False, False, False
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
         # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
         # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
         few = in_channels <= PAIRS_CHANNELS and max_positions >= 12
         few = few or max(block * len(c.places) for c in classes) <= 2
-        return few, few
-    return True, False  # two places of a row lie in one class, and in one tile: `row_tile` keeps them together
+        return few, few, False
+    return True, False, strips  # two places of a row lie in one class, and in one tile: `row_tile` keeps them together
 
 
 cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
@@ -223,11 +235,13 @@ cdef class BoxTable:
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif not along_channels and not columns_first:
-            self.one_pass, self.pairs = vectors_in_one_pass(layout, block, self.in_channels, level, double, plain)
+            self.one_pass, self.pairs, self.strips = vectors_in_one_pass(
+                layout, block, self.in_channels, level, double, plain
+            )
         if self.pairs:
             self.most_rows //= 2
         if self.one_pass and not pieces:
-            self.cut_strips()
+            self.size_strips()
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):
@@ -322,26 +336,16 @@ cdef class BoxTable:
         """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
         return SLACK if not self.pieces or self.columns_first else 0
 
-    cdef bint reads_one_place(self):
-        """Whether every cell reads one place of the input, which is its own, and has all its rows of outputs."""
-        cdef Py_ssize_t a
-        for a in range(self.n_axes):
-            if self.axes[a, ORIGIN] or self.axes[a, REACH] or self.axes[a, CELLS] > self.axes[a, INPUT]:
-                return False
-            if a < self.n_axes - 1 and self.axes[a, CELLS] * self.axes[a, STRIDE] > self.axes[a, OUTPUT]:
-                return False
-        return self.classes.n == 1
-
-    cdef void cut_strips(self):
-        """How many vectors of positions are multiplied in one pass by one tile of a block and then by the next."""
+    cdef void size_strips(self):
+        """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
         cdef Py_ssize_t width = min(SLACK, 2 * self.max_positions // (rows * (2 if self.pairs else 1)))
         cdef Py_ssize_t item = sizeof(double) if self.double else sizeof(float)
-        cdef Py_ssize_t vector_bytes = self.in_channels * self.lanes * item
-        self.near = self.most_near = max(CHUNK, CHUNK_VECTORS // max(1, self.in_channels))
+        cdef Py_ssize_t vector_bytes = max(1, self.in_channels * self.lanes * item)
+        self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.in_channels))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):
-            self.near = min(self.near, max(1, NEAR_BYTES // max(1, vector_bytes) // width) * width)
-            self.strips = self.in_channels > SHORT_ROWS_CHANNELS and self.reads_one_place()
+            # Whole tiles wide, however many channels.
+            self.near = min(self.near, max(1, NEAR_BYTES // vector_bytes // width) * width)
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tile registers read and write; along positions lines are padded for them."""

@@ -170,7 +170,7 @@ def positions_stored(work: Work) -> float:
     outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
     halves = item == 2
-    # Rows that share cache lines do not pass the caches, as those of other large outputs do, but in vectors in one pass.
+    # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
     shared = not halves and (work.path.tiles or not work.one_pass) and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one

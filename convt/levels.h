@@ -58,9 +58,9 @@ typedef struct {
         void (*drain)(void);                                                                                           \
         void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
                       ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
-        void (*pieces)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,           \
-                       ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,                        \
-                       ptrdiff_t target_step);                                                                         \
+        void (*filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,     \
+                             ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,                  \
+                             ptrdiff_t target_step);                                                                   \
         void (*transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *const *out);                               \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
     }

@@ -688,11 +688,11 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
     }
 }
 
-/* Pieces of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
-   i*target_step + ...] for piece i; the steps of the source are in bytes. */
-static void NAME(pieces)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
-                         ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,
-                         ptrdiff_t target_step)
+/* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
+   i*target_step + ...] for line i; the steps of the source are in bytes. */
+static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
+                               ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,
+                               ptrdiff_t target_step)
 {
     const ptrdiff_t whole = n / LANES * LANES;
     for (ptrdiff_t c = 0; c < channels; c++)

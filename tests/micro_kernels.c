@@ -208,17 +208,17 @@ static void report(const char *level, const char *kernel, int wrong)
                     for (int i = 3 * width; i < OUT; i++)                                                              \
                         wrong += out[i] != 7; /* nothing beyond the last line */                                       \
                 }                                                                                                      \
-        for (int m = 1; m <= 2 * lanes + 1; m++) { /* pieces of whole vectors and not */                               \
-            const int filled = (m + lanes - 1) / lanes * lanes;                                                                    \
+        for (int m = 1; m <= 2 * lanes + 1; m++) { /* lines of whole vectors and not */                                \
+            const int filled = (m + lanes - 1) / lanes * lanes;                                                        \
             for (int i = 0; i < OUT; i++)                                                                              \
                 out[i] = 7;                                                                                            \
-            k->pieces(2, STEP * sizeof(REAL), 3, 5 * sizeof(REAL), m, (const char *)x, out, filled, 2 * filled);       \
+            k->filled_lines(2, STEP * sizeof(REAL), 3, 5 * sizeof(REAL), m, (const char *)x, out, filled, 2 * filled); \
             for (int i = 0; i < OUT; i++) {                                                                            \
-                const int at = i % filled, c = i / filled % 2, piece = i / filled / 2;                                 \
-                wrong += out[i] != (i >= 6 * filled ? 7 : at < m ? x[c * STEP + piece * 5 + at] : 0);                  \
+                const int at = i % filled, c = i / filled % 2, line = i / filled / 2;                                  \
+                wrong += out[i] != (i >= 6 * filled ? 7 : at < m ? x[c * STEP + line * 5 + at] : 0);                   \
             }                                                                                                          \
         }                                                                                                              \
-        report(level, #REAL " accumulate, add_rows, lines, pieces", wrong);                                                    \
+        report(level, #REAL " accumulate, add_rows, lines", wrong);                                                    \
         wrong = !k->finite(x, 100);                                                                                    \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \
