@@ -295,8 +295,8 @@ def test_groups_that_share_tasks_and_have_no_taps(way):
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
-@pytest.mark.parametrize("channels", [24, 70, 300])
-@pytest.mark.parametrize("size", [(7, 64), (3, 100), (37, 96), (2, 3, 80), (700,)], ids=str)
+@pytest.mark.parametrize("channels", [24, 70, 150])
+@pytest.mark.parametrize("size", [(7, 64), (3, 100), (2, 3, 80), (700,)], ids=str)
 def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, channels, size):
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 11, *[2] * len(size)))
@@ -360,8 +360,7 @@ def test_rows_past_the_caches_that_share_their_lines(level, dtype, layout, x_sha
 
 @every_way
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("length", [3073, 600_001])
-@pytest.mark.parametrize("step", [0, 1, 96, 1024, 3072], ids=lambda step: f"step {step}")
+@pytest.mark.parametrize(("length", "step"), [(3073, 1), (3073, 3072), (600_001, 0), (600_001, 3072)])
 def test_the_stride_of_an_axis_of_length_one_means_nothing(way, dtype, length, step):
     """It may be that of a part of a row."""
     x = np.arange(length).reshape(1, 1, length) % 7
