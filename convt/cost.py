@@ -97,10 +97,15 @@ class Work:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
             return tiles_in_one_pass(self.layout, self.block)
+        return self.vectors_in_one_pass[0]
+
+    @cached_property
+    def vectors_in_one_pass(self) -> tuple[bool, bool, bool]:
+        """What `convt._box_table.vectors_in_one_pass` says."""
         if self.path != POSITIONS:
-            return False
+            return False, False, False
         double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
-        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double, plain)[0]
+        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double, plain)
 
 
 def estimate(work: Work) -> float:
@@ -171,7 +176,8 @@ def positions_stored(work: Work) -> float:
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
     halves = item == 2
     # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
-    shared = not halves and (work.path.tiles or not work.one_pass) and row * item % 64 and row * item < LONG_ROW_BYTES
+    in_lines = halves or (work.one_pass and not work.path.tiles)
+    shared = not in_lines and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
     if work.one_pass and work.path.tiles:
@@ -297,7 +303,7 @@ def position_cycles(work: Work) -> float:
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.in_channels <= 128 else 1.14
-    one_tap = 1.0 if work.one_pass else 1.1
+    one_tap = 1.0 if work.vectors_in_one_pass[2] else 1.1  # in strips: 19 layers took 0.96 of the time then
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         of_one = one_tap if taps == 1 else 1.3 if n >= 8 else 1.5
