@@ -359,6 +359,16 @@ def test_rows_past_the_caches_that_share_their_lines(level, dtype, layout, x_sha
 
 
 @every_way
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16], ids=str)
+@pytest.mark.parametrize("x_shape", [(1, 1, 3073), (2, 1, 3, 5)], ids=str)
+def test_the_payload_of_a_nan_does_not_depend_on_its_place(way, dtype, x_shape):
+    x = np.full(x_shape, {"float16": 0x7E15, "bfloat16": 0x7FD5}[dtype.name], np.uint16).view(dtype)
+    with forced(way):
+        y = convt.conv_transpose(x, np.ones((1, 1, *[1] * len(x_shape[2:])), dtype), n_threads=1)
+    assert np.unique(bits(y)).size == 1
+
+
+@every_way
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(("length", "step"), [(3073, 1), (3073, 3072), (600_001, 0), (600_001, 3072)])
 def test_the_stride_of_an_axis_of_length_one_means_nothing(way, dtype, length, step):
