@@ -689,7 +689,8 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
 }
 
 /* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
-   i*target_step + ...] for line i; the steps of the source are in bytes. */
+   i*target_step + ...] for line i; the steps of the source are in bytes. All channels in one call: of strips, which are
+   short, one by one through `lines` whole layers took up to 1.2 times as long. */
 static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
                                ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,
                                ptrdiff_t target_step)
