@@ -269,9 +269,12 @@ def run(
     shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):
         shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
-    operands.in_lines = vectors_out and ((operands.stream and shared_lines) or not operands.plain)
     plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
     operands.in_strips = table.strips and operands.one_pass and plain_rows
+    operands.joined_rows = operands.in_strips and table.joins_rows
+    operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
+    operands.in_lines = vectors_out and (not operands.plain or (operands.stream and shared_lines))
+    operands.in_lines |= operands.joined_rows
     operands.in_place = plain_rows and reads_once(table, &operands) and operands.x_strides[1] > 0
     for a in range(x.ndim):
         operands.in_place &= operands.x_strides[a] >= 0

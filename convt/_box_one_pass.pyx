@@ -13,16 +13,18 @@ from convt._box_operands cimport (
     rows_follow,
 )
 from convt._box_table cimport (
-    MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t, tap_class_t,
-    tile_rows_t,
+    CACHE_LINE, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t,
+    tap_class_t, tile_rows_t,
 )
 from convt._elements cimport BFLOAT16
 
 cdef enum:
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
+    JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
 
 SHORT_LINE_VECTORS = SHORT_LINE  # for the sizes of boxes
+JOINED_VECTORS = JOINED_LINE  # and the estimate
 
 
 cdef void list_outputs(
@@ -74,13 +76,16 @@ cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, 
 
 
 cdef inline Py_ssize_t lines_together(
-    BoxTable table, const Box *box, const int64_t *idx, Py_ssize_t some
+    BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, Py_ssize_t some
 ) noexcept nogil:
-    """Rows of cells from row `idx` of a box on that are multiplied together, about `some`.
+    """Rows of cells from row `idx` of a box on that are multiplied together, about `some`; of those that are joined,
+    which make whole vectors, so many or all.
 
     The last cells of their axis, if they lack some outputs, come alone.
     """
     cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis], count = left
+    if operands.joined_rows:
+        return left if 2 * left < 3 * some else some
     if left >= 2 * some:
         count = (left - 1) // (left // some) + 1
     if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
@@ -126,6 +131,49 @@ cdef void write_lines(
                     sums += lines.length
 
 
+cdef inline void copy_rows(
+    BoxTable table, Py_ssize_t rows, Py_ssize_t n, const real_t *source, Py_ssize_t source_step, real_t *target,
+    Py_ssize_t target_step,
+) noexcept nogil:
+    """Rows of n elements, which are a vector at least."""
+    cdef Py_ssize_t bytes_step = source_step * sizeof(real_t)
+    if real_t is float:
+        table.level.f32.lines(rows, 0, n, 0, <const char *> source, bytes_step, target, target_step)
+    else:
+        table.level.f64.lines(rows, 0, n, 0, <const char *> source, bytes_step, target, target_step)
+
+
+cdef void write_joined(
+    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, real_t *sums,
+    Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
+) noexcept nogil:
+    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column.
+
+    Outputs that pass the caches are put in order, behind the sums, where their rows are not whole cache lines.
+    """
+    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
+    cdef Py_ssize_t outputs = table.axes[last, OUTPUT], of_row = length // rows
+    cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
+    cdef bint in_order = operands.stream and rows_follow(table, operands) and outputs * sizeof(real_t) % CACHE_LINE > 0
+    cdef real_t *ordered = sums + channels * outers * length
+    cdef real_t *y
+    for m in range(channels):
+        for outer in range(outers):
+            e = outer % stride
+            y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
+            if in_order:
+                copy_rows(table, rows, outputs, sums, of_row, ordered + e * outputs, stride * outputs)
+                if e == stride - 1:
+                    y = <real_t *> (row_of_outer[outer - e] + m * operands.y_strides[1])
+                    write_outputs(table, operands, ordered, rows * stride * outputs, <char *> y)
+            elif operands.stream:
+                for row in range(rows):
+                    write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step))
+            else:
+                copy_rows(table, rows, outputs, sums, of_row, y, stride * row_step)
+            sums += length
+
+
 # Into what the rows of a box are cut in one pass.
 cdef struct RowParts:
     Py_ssize_t vectors  # of a row, the last filled or not
@@ -135,10 +183,16 @@ cdef struct RowParts:
 
 cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     cdef Py_ssize_t last = table.n_axes - 1, item = sizeof(double) if table.double else sizeof(float), rows_bytes
+    cdef Py_ssize_t whole = table.lanes  # rows that make whole vectors
     cdef RowParts parts
     parts.vectors = parts.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
     parts.some_lines = SHORT_LINES if parts.vectors < SHORT_LINE else max(1, table.chunk_vectors // parts.vectors)
-    if operands.in_lines and not operands.plain:
+    if operands.joined_rows:
+        while whole % 2 == 0 and whole // 2 * box.size[last] % table.lanes == 0:
+            whole //= 2
+        parts.some_lines = max(1, JOINED_LINE * table.lanes // (whole * box.size[last])) * whole
+        parts.chunk_vectors *= 2 * parts.some_lines  # all of them
+    elif operands.in_lines and not operands.plain:
         parts.chunk_vectors = table.chunk_vectors
     elif operands.in_lines:
         rows_bytes = table.axes[last, OUTPUT] * item * table.axes[last - 1, STRIDE]
@@ -155,11 +209,13 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
     return (cells + table.lanes - 1) // table.lanes * table.lanes
 
 
-cdef inline Py_ssize_t strip_cells(BoxTable table, bint in_strips, Py_ssize_t left) noexcept nogil:
+cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_ssize_t left) noexcept nogil:
     """Cells of the next strip of a line of which so many are left: `near` vectors or, of packed strips, a part of that
-    which several lines make whole."""
-    cdef Py_ssize_t vectors = min(table.near, (left - 1) // table.lanes + 1)
-    while in_strips and table.near % vectors:
+    which several lines make whole; rows that are joined to a line do not leave one vector."""
+    cdef Py_ssize_t all_vectors = (left - 1) // table.lanes + 1, vectors = min(table.near, all_vectors)
+    if operands.joined_rows and all_vectors == table.near + 1 > 2:
+        vectors -= 1
+    while operands.in_strips and not operands.joined_rows and table.near % vectors:
         vectors -= 1
     return min(vectors * table.lanes, left)
 
@@ -183,32 +239,42 @@ cdef inline void copy_lines(
         )
 
 
-cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, real_t *target) noexcept nogil:
+cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, real_t *packed) noexcept nogil:
     """The input of a box as `multiply_lines` reads it: strip by strip, all channels of one and then those of the next.
 
     What a tile reads lies together: 256 channels that lay a plane apart took 1.13 times as long (a bench of products).
     """
     cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, rows = 1, row = 0, count, a, line, n, together
-    cdef Py_ssize_t begin, width, strips, lines, channels = table.in_channels
+    cdef Py_ssize_t begin, cells, width, strips, lines, channels = table.in_channels
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(row_axis)], item = sizeof(real_t)
     cdef RowParts parts = row_parts(table, operands, box)
     cdef int64_t idx[MAX_AXES]
     cdef const char *first = first_input(table, operands, box)
     cdef const char *x
+    cdef real_t *target
     for a in range(last):
         rows *= box.size[a]
     find_row(table, box, 0, idx)
     while row < rows:
-        count = lines_together(table, box, idx, parts.some_lines)
+        count = lines_together(table, operands, box, idx, parts.some_lines)
+        target = packed + row * parts.vectors * table.lanes * channels
         x = first
         for a in range(last):
             x += idx[a] * operands.x_strides[array_axis(a)]
-        begin = 0
-        while begin < box.size[last]:
-            n = strip_cells(table, True, box.size[last] - begin)
+        row += count
+        idx[row_axis] += count - 1
+        next_row(table, box, idx)
+        cells, begin = box.size[last], 0
+        if operands.joined_rows:
+            cells *= count
+            count = 1
+        while begin < cells:
+            n = strip_cells(table, operands, cells - begin)
             width = whole_vectors(table, n)
             together = lines_of_strip(table, n)
-            strips = max(1, (box.size[last] - begin) // width) if count == 1 else 1
+            strips = 1
+            while count == 1 and n == width == strip_cells(table, operands, cells - begin - strips * n):
+                strips += 1
             if strips > 1:  # neighbours in memory are read one after the other
                 copy_lines(table, operands, strips, width * item, n, x, target, width, channels * width)
             elif together == 1:
@@ -223,29 +289,27 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
             target += strips * count * channels * width
             x += strips * width * item
             begin += strips * width
-        row += count
-        idx[row_axis] += count - 1
-        next_row(table, box, idx)
 
 
 cdef void multiply_lines(
-    BoxTable table, const lines_t *lines, bint in_strips, const BlockOutputs *outputs, const real_t *input, bint stream,
+    BoxTable table, const Operands *operands, const lines_t *lines, const BlockOutputs *outputs, const real_t *input
 ) noexcept nogil:
     """Lines of outputs of all tiles of a block, strip by strip."""
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together
     cdef Py_ssize_t line, i, j, moved
+    cdef bint stream = operands.stream and not operands.in_lines
     cdef lines_t part = lines[0]
     cdef const OutputTile *tile
     cdef const real_t *x
     cdef real_t *targets[MAX_ROWS]
     while begin < all_cells:
-        cells = strip_cells(table, in_strips, all_cells - begin)
+        cells = strip_cells(table, operands, all_cells - begin)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
         together = lines_of_strip(table, cells)
         for line from 0 <= line < lines.count by together:
             part.count = min(together, lines.count - line)
             x = input + begin + line * lines.x_line
-            if in_strips:
+            if operands.in_strips:
                 part.x_line = whole_vectors(table, cells)
                 part.x_channel = part.count * part.x_line
                 x = input + (begin * lines.count + line * part.x_line) * table.in_channels
@@ -297,6 +361,7 @@ cdef void multiply_and_store(
     """
     cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE]
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, place, begin, x
+    cdef Py_ssize_t inner = table.inner_places, count, cells, length
     cdef RowParts parts = row_parts(table, operands, box)
     cdef bint beyond
     cdef lines_t lines
@@ -330,24 +395,29 @@ cdef void multiply_and_store(
         for outer in range(outers):
             row_of_outer[outer] = row_at(table, operands, box, idx, outputs.place_of_outer[outer], channel)
             beyond |= row_of_outer[outer] == NULL
-        lines.count = 1 if beyond else lines_together(table, box, idx, parts.some_lines)
-        for chunk from 0 <= chunk < box.size[last] by parts.chunk_vectors * table.lanes:
-            begin = (box.begin[last] + chunk) * table.inner_places
-            lines.length = min(parts.chunk_vectors * table.lanes, box.size[last] - chunk) * table.inner_places
-            lines.length = min(lines.length, table.axes[last, OUTPUT] - begin)
+        count = 1 if beyond else lines_together(table, operands, box, idx, parts.some_lines)
+        lines.count, cells = count, box.size[last]
+        length = min(cells * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
+        if operands.joined_rows:
+            lines.count, cells, length = 1, count * cells, count * cells * inner
+        for chunk from 0 <= chunk < cells by parts.chunk_vectors * table.lanes:
+            begin = (box.begin[last] + chunk) * inner
+            lines.length = min(parts.chunk_vectors * table.lanes * inner, length - chunk * inner)
             if operands.in_lines:
                 lines.out_line = stride * lines.length
             find_targets(table, operands, &lines, row_of_outer, begin, spare, outputs)
             x = place + chunk
             if operands.in_strips:
                 x = (row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
-            multiply_lines(
-                table, &lines, operands.in_strips, outputs, input + x, operands.stream and not operands.in_lines
-            )
-            if operands.in_lines:
+            multiply_lines(table, operands, &lines, outputs, input + x)
+            if operands.joined_rows:
+                write_joined(
+                    table, operands, count, lines.length, spare, table.block_width(block), outers, row_of_outer
+                )
+            elif operands.in_lines:
                 write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)
-        row += lines.count
-        idx[row_axis] += lines.count - 1
+        row += count
+        idx[row_axis] += count - 1
         next_row(table, box, idx)
 
 

@@ -17,8 +17,9 @@ cdef struct Operands:
     bint stream  # y is so large that its stores should pass the caches
     bint in_place  # x can be multiplied where it lies, if there is enough of it behind what is needed
     bint in_strips  # x is packed strip by strip, for one pass
+    bint joined_rows  # likewise, several rows as one line: they follow each other in memory
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
-    bint in_lines  # but with lanes along positions in lines: halves, or what is streamed and not whole cache lines
+    bint in_lines  # but by lines of sums: halves, joined rows, or what is streamed and not whole cache lines
     uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
     const char *x
     const char *x_end  # of its memory

@@ -1,10 +1,19 @@
+from typing import NamedTuple
+
 from convt.geometry import Geometry
 from convt.tiling import BoxLayout
+
+class OnePass(NamedTuple):
+    possible: bool = False
+    pairs: bool = False
+    strips: bool = False
+    joins_rows: bool = False
 
 class BoxTable:
     one_pass: bool
     near: int
     strips: bool
+    joins_rows: bool
 
     def __init__(
         self,
@@ -35,4 +44,4 @@ def tile_limits(level: str, double: bool, pieces: int) -> tuple[int, int, int]: 
 def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool: ...
 def vectors_in_one_pass(
     layout: BoxLayout, block: int, in_channels: int, level: str, double: bool, plain: bool
-) -> tuple[bool, bool, bool]: ...
+) -> OnePass: ...

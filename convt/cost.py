@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from convt._box_compute import LONG_ROW_BYTES
-from convt._box_table import tiles_in_one_pass, vectors_in_one_pass
+from convt._box_one_pass import JOINED_VECTORS
+from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, TapClass, Tile
@@ -97,13 +98,13 @@ class Work:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
             return tiles_in_one_pass(self.layout, self.block)
-        return self.vectors_in_one_pass[0]
+        return self.vectors_in_one_pass.possible
 
     @cached_property
-    def vectors_in_one_pass(self) -> tuple[bool, bool, bool]:
+    def vectors_in_one_pass(self) -> OnePass:
         """What `convt._box_table.vectors_in_one_pass` says."""
         if self.path != POSITIONS:
-            return False, False, False
+            return OnePass()
         double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
         return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double, plain)
 
@@ -294,16 +295,20 @@ def position_cycles(work: Work) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        positions = tile.cost(math.ceil(layout.new_elements))
-        return block * work.kernel * positions / lanes * (1.35 * work.in_channels / 2 + 1.35)
-    positions = layout.runs * tile.cost(layout.run_length)
+        new_positions = tile.cost(math.ceil(layout.new_elements))
+        return block * work.kernel * new_positions / lanes * (1.35 * work.in_channels / 2 + 1.35)
+    positions: float = layout.runs * tile.cost(layout.run_length)
     if work.one_pass:
         *rows, width = layout.box
-        positions = math.prod(rows) * -(-width // lanes) * lanes
+        ends = 0.0  # of lines, where strips are narrow
+        if work.vectors_in_one_pass.joins_rows:
+            width *= rows.pop()
+            ends = max(1.0, width / (JOINED_VECTORS * lanes))
+        positions = math.prod(rows) * (-(-width // lanes) + ends) * lanes
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.in_channels <= 128 else 1.14
-    one_tap = 1.0 if work.vectors_in_one_pass[2] else 1.1  # in strips: 19 layers took 0.96 of the time then
+    one_tap = 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         of_one = one_tap if taps == 1 else 1.3 if n >= 8 else 1.5

@@ -216,6 +216,7 @@ class BoxPlan(Plan):
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"one pass": True} if self.table.one_pass else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
+            **({"joined rows": True} if self.table.joins_rows else {}),
             "box": self.box,
             "boxes": self.boxes,
             **({"chain": self.chain} if self.chain > 1 else {}),

@@ -333,6 +333,48 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
 
 
+# By the elements of a vector: rows that end within one, the last of them long.
+JOINED_WIDTHS = {2: [3, 5, 7, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layouts", [("contiguous", "contiguous"), ("contiguous", "sliced"), ("sliced",) * 2])
+@pytest.mark.parametrize(
+    ("x_shape", "kernel"),
+    [
+        ((3, 20, 11), (2, 2)),
+        ((1, 20, 115), (2, 2)),  # outputs that pass the caches, with the longest rows; some of whole cache lines
+        ((8, 20, 45), (2, 2)),
+        ((2, 20, 3, 7), (2, 3, 2)),
+        ((1, 40, 17), (5, 1)),
+        ((1, 40, 17), (1, 2)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("width", range(4))
+def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, width):
+    width = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]][width]
+    x, w, wanted = joined_case(dtype, (*x_shape, width), kernel)
+    memory = np.full_like(wanted, 99)
+    out = as_layout(memory, layouts[1])
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w, strides=kernel, n_threads=2)
+        assert "joined rows" in layer.explain(x.shape)["tiles"]
+        layer(as_layout(x, layouts[0]), out=out)
+    np.testing.assert_array_equal(out, wanted)
+    if layouts[1] == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@functools.lru_cache(maxsize=8)
+def joined_case(dtype, x_shape, kernel):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, (x_shape[1], 24, *kernel))
+    return x.astype(dtype), w.astype(dtype), oracle(x, w, None, {"strides": kernel}, dtype)
+
+
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
