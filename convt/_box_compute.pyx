@@ -27,7 +27,7 @@ from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable, real_t, tile_rows_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, STREAM_BYTES, BoxTable, real_t, tile_rows_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
@@ -35,11 +35,6 @@ from convt._memory import WORKSPACES
 from convt.geometry import DTYPES
 
 cnp.import_array()
-
-cdef enum:
-    # Results that leave the second-level cache pass the caches: 2 to 4 MB took 1.04 times as long otherwise (24 random
-    # layers of float32; 1.28 espnet_20), 4 MB of a depthwise layer 1.9 times.
-    STREAM_BYTES = 1 << 21
 
 LONG_ROW_BYTES = LONG_ROW  # for the estimate
 

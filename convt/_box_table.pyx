@@ -3,6 +3,7 @@
 
 cimport cython
 
+import math
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -76,11 +77,12 @@ cdef bint reads_one_place(layout):
     return not (axes[:-1, CELLS] * axes[:-1, STRIDE] > axes[:-1, OUTPUT]).any()
 
 
-cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item):
+cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
     """Whether rows of cells that read one place each should be multiplied as one line.
 
     That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to four
-    vectors where it saves one of eight, 0.93 to 1.0 for longer ones that share cache lines, 1.0 to 1.1 otherwise.
+    vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the caches but
+    are not whole cache lines; 1.0 to 1.26 otherwise.
     """
     if layout.axes.shape[0] == 2:
         return False
@@ -90,16 +92,17 @@ cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item):
         return False
     if width < 4 * lanes:
         return 8 * ((rows[BOX] * width - 1) // lanes + 1) <= 7 * rows[BOX] * vectors
-    return last[OUTPUT] * item % CACHE_LINE > 0
+    streamed = math.prod(geometry.output_shape) * item >= STREAM_BYTES
+    return streamed and last[OUTPUT] * item % CACHE_LINE > 0
 
 
 def vectors_in_one_pass(
-    layout, Py_ssize_t block, Py_ssize_t in_channels, str level, bint double, bint plain
+    geometry, layout, Py_ssize_t block, str level, bint double, bint plain
 ):
     """Whether vectors of sums, lanes along positions, are written as outputs, whether two classes together make a row
     of these, and whether the input is packed strip by strip. `plain` says that outputs are stored in the type that sums
     are made in."""
-    cdef Py_ssize_t lanes, max_positions
+    cdef Py_ssize_t lanes, max_positions, in_channels = geometry.in_channels // geometry.group
     lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
@@ -113,7 +116,7 @@ def vectors_in_one_pass(
     # vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
     part_filled = width % lanes and width < 4 * lanes
     filled = in_channels <= STRIPS_CHANNELS and 8 * width >= 7 * ((width - 1) // lanes + 1) * lanes
-    joins_rows = strips and worth_joining(layout, lanes, 8 if double else 4)
+    joins_rows = strips and worth_joining(geometry, layout, lanes, 8 if double else 4)
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not (strips and filled) and not joins_rows:
         return OnePass()
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
@@ -264,7 +267,7 @@ cdef class BoxTable:
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif not along_channels and not columns_first:
-            one_pass = vectors_in_one_pass(layout, block, self.in_channels, level, double, plain)
+            one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain)
             self.one_pass, self.pairs, self.strips, self.joins_rows = one_pass
         if self.pairs:
             self.most_rows //= 2

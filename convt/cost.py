@@ -106,7 +106,7 @@ class Work:
         if self.path != POSITIONS:
             return OnePass()
         double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
-        return vectors_in_one_pass(self.layout, self.block, self.in_channels, self.isa, double, plain)
+        return vectors_in_one_pass(self.geometry, self.layout, self.block, self.isa, double, plain)
 
 
 def estimate(work: Work) -> float:
