@@ -27,7 +27,8 @@ from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, STREAM_BYTES, BoxTable, real_t, tile_rows_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, SHORT_ROW, STREAM_BYTES, BoxTable, real_t,
+    tile_rows_t,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 
@@ -268,6 +269,7 @@ def run(
     operands.in_strips = table.strips and operands.one_pass and plain_rows
     operands.joined_rows = operands.in_strips and table.joins_rows
     operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
+    operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
     operands.in_lines = vectors_out and (not operands.plain or (operands.stream and shared_lines))
     operands.in_lines |= operands.joined_rows
     operands.in_place = plain_rows and reads_once(table, &operands) and operands.x_strides[1] > 0

@@ -78,10 +78,10 @@ cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, 
 cdef inline Py_ssize_t lines_together(
     BoxTable table, const Operands *operands, const Box *box, const int64_t *idx, Py_ssize_t some
 ) noexcept nogil:
-    """Rows of cells from row `idx` of a box on that are multiplied together, about `some`; of those that are joined,
-    which make whole vectors, so many or all.
+    """Rows of cells from row `idx` of a box on that are multiplied together, about `some`.
 
-    The last cells of their axis, if they lack some outputs, come alone.
+    Of rows that are joined, `some` make whole vectors: so many or, of up to half as many more, all. Of others the last
+    cells of their axis come alone if they lack some outputs.
     """
     cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis], count = left
     if operands.joined_rows:
@@ -191,7 +191,7 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
         while whole % 2 == 0 and whole // 2 * box.size[last] % table.lanes == 0:
             whole //= 2
         parts.some_lines = max(1, JOINED_LINE * table.lanes // (whole * box.size[last])) * whole
-        parts.chunk_vectors *= 2 * parts.some_lines  # all of them
+        parts.chunk_vectors *= 2 * parts.some_lines  # all that `lines_together` may take
     elif operands.in_lines and not operands.plain:
         parts.chunk_vectors = table.chunk_vectors
     elif operands.in_lines:
@@ -213,7 +213,7 @@ cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_
     """Cells of the next strip of a line of which so many are left: `near` vectors or, of packed strips, a part of that
     which several lines make whole; rows that are joined to a line do not leave one vector."""
     cdef Py_ssize_t all_vectors = (left - 1) // table.lanes + 1, vectors = min(table.near, all_vectors)
-    if operands.joined_rows and all_vectors == table.near + 1 > 2:
+    if operands.joined_rows and table.near > 2 and all_vectors == table.near + 1:
         vectors -= 1
     while operands.in_strips and not operands.joined_rows and table.near % vectors:
         vectors -= 1

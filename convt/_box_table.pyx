@@ -82,7 +82,8 @@ cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
 
     That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to four
     vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the caches but
-    are not whole cache lines; 1.0 to 1.26 otherwise.
+    are not whole cache lines; 1.0 to 1.26 otherwise. It is decided for rows that follow each other in memory; where
+    those of x do not, small layers take 1.1 to 1.4 times as long as they would along channels.
     """
     if layout.axes.shape[0] == 2:
         return False
@@ -90,7 +91,7 @@ cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
     width, vectors = last[BOX], (last[BOX] - 1) // lanes + 1
     if width < last[CELLS] or last[CELLS] < last[INPUT] or last[OUTPUT] < lanes or width % lanes == 0:
         return False
-    if width < 4 * lanes:
+    if width < SHORT_ROW * lanes:
         return 8 * ((rows[BOX] * width - 1) // lanes + 1) <= 7 * rows[BOX] * vectors
     streamed = math.prod(geometry.output_shape) * item >= STREAM_BYTES
     return streamed and last[OUTPUT] * item % CACHE_LINE > 0
@@ -99,14 +100,17 @@ cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
 def vectors_in_one_pass(
     geometry, layout, Py_ssize_t block, str level, bint double, bint plain
 ):
-    """Whether vectors of sums, lanes along positions, are written as outputs, whether two classes together make a row
-    of these, and whether the input is packed strip by strip. `plain` says that outputs are stored in the type that sums
-    are made in."""
+    """How vectors of sums, lanes along positions, are written as outputs. `plain` says that these are stored in the
+    type that sums are made in.
+
+    For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256, and 1.15
+    to 1.19 for 16 channels and rows that leave a fifth of their vectors unfilled.
+    """
     cdef Py_ssize_t lanes, max_positions, in_channels = geometry.in_channels // geometry.group
     lanes, max_positions, _ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
-    if inner > 2 or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+    if inner not in (1, 2, 4) or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return OnePass()
     if not plain and in_channels > HALVES_CHANNELS:
         return OnePass()
@@ -114,10 +118,16 @@ def vectors_in_one_pass(
     strips = strips and reads_one_place(layout)
     # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many. Strips of
     # vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
-    part_filled = width % lanes and width < 4 * lanes
-    filled = in_channels <= STRIPS_CHANNELS and 8 * width >= 7 * ((width - 1) // lanes + 1) * lanes
+    part_filled = width % lanes and width < SHORT_ROW * lanes
+    filled = 8 * width >= 7 * ((width - 1) // lanes + 1) * lanes
+    if inner == 4:
+        if in_channels > STRIPS_CHANNELS or any(len({p % 4 for p in c.places}) < 4 for c in classes):
+            return OnePass()
+        if in_channels > FEW_CHANNELS and not strips and not filled:
+            return OnePass()
     joins_rows = strips and worth_joining(geometry, layout, lanes, 8 if double else 4)
-    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not (strips and filled) and not joins_rows:
+    enough = filled and strips and in_channels <= STRIPS_CHANNELS
+    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
@@ -126,15 +136,16 @@ def vectors_in_one_pass(
         few = in_channels <= PAIRS_CHANNELS and max_positions >= 12
         few = few or max(block * len(c.places) for c in classes) <= 2
         return OnePass(few, few)
-    # Two places of a row lie in one class, and in one tile: `row_tile` keeps them together.
+    # All places of a row lie in one class, and in one tile: `tile_width` keeps them together.
     return OnePass(True, False, strips, joins_rows)
 
 
-cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most) noexcept nogil:
-    """Rows of the next tile with lanes along positions when `left` are left; even while that and `most` are."""
+cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) noexcept nogil:
+    """Rows of the next tile with lanes along positions when `left` are left, in whole numbers of `together` while those
+    and `most` are."""
     cdef Py_ssize_t tiles = (left + most - 1) // most
-    cdef Py_ssize_t rows = (left + tiles - 1) // tiles
-    return rows + 1 if rows % 2 and left % 2 == 0 and rows < most else rows
+    cdef Py_ssize_t rows = (left + tiles - 1) // tiles, whole = (rows + together - 1) // together * together
+    return whole if left % together == 0 and whole <= most else rows
 
 
 cdef const convt_level *find_level(str level) except NULL:
@@ -271,6 +282,10 @@ cdef class BoxTable:
             self.one_pass, self.pairs, self.strips, self.joins_rows = one_pass
         if self.pairs:
             self.most_rows //= 2
+        self.together = 2
+        if self.one_pass and self.inner_places == 4:
+            self.together = 4
+            self.most_rows = self.most_rows // 4 * 4
         if self.one_pass and not pieces:
             self.size_strips()
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
@@ -308,7 +323,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_tap).tobytes())
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
-        digest.update(bytes([self.most_rows, self.whole_tile // self.lanes]))
+        digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
         return digest.digest()
 
     @property
@@ -338,7 +353,7 @@ cdef class BoxTable:
         """Columns of the next register tile when `left` are left, its padding included."""
         if self.along_channels or self.pieces:
             return min(self.whole_tile, self.padded(left))
-        return row_tile(left, self.most_rows)
+        return row_tile(left, self.most_rows, self.together)
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
         """Most positions of a tile of so many columns, lanes along channels."""

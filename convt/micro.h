@@ -436,33 +436,27 @@ typedef struct {
     int kept, stream;
 } NAME(target);
 
-/* Sums of a tile to outputs: those of out[i] lie in row i * step and, of two places, `second` rows further. */
-INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int second,
+/* Sums of a tile to outputs: those of out[i] lie in row i * step and, of further places, `next` rows apart. */
+INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int next,
                              VECTOR sums[8][8], const NAME(target) to)
 {
-    const int kept = to.kept < LANES ? to.kept : LANES;
     UNROLLED (i, outputs) {
         REAL *target = to.out[i] + to.begin;
-        const int past_caches = to.stream && !kept && ALIGNED(target);
+        const int past_caches = to.stream && !to.kept && ALIGNED(target);
         UNROLLED (v, vectors) {
-            VECTOR low = sums[i * step][v], high = low;
-            if (places == 2) {
-                high = SHUFFLE(low, sums[i * step + second][v], OF_TWO, 1);
-                low = SHUFFLE(low, sums[i * step + second][v], OF_TWO, 0);
-            }
-            REAL *at = target + v * to.vector;
-            if (past_caches) {
-                STREAM(at, low);
-                if (places == 2)
-                    STREAM(at + LANES, high);
-            } else if (kept) {
-                STORE_FIRST(at, low, kept);
-                if (places == 2 && to.kept > LANES)
-                    STORE_FIRST(at + LANES, high, to.kept - LANES);
-            } else {
-                STORE(at, low);
-                if (places == 2)
-                    STORE(at + LANES, high);
+            REAL *const at = target + v * to.vector;
+            VECTOR cells[4];
+            UNROLLED (e, places)
+                cells[e] = sums[i * step + e * next][v];
+            NAME(interleave_registers)(places, cells);
+            UNROLLED (e, places) {
+                const int left = to.kept - e * LANES;
+                if (past_caches)
+                    STREAM(at + e * LANES, cells[e]);
+                else if (!to.kept)
+                    STORE(at + e * LANES, cells[e]);
+                else if (left > 0)
+                    STORE_FIRST(at + e * LANES, cells[e], left < LANES ? left : LANES);
             }
         }
     }
@@ -480,8 +474,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
     if (pairs)
         NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, lines->channels, x,
                              lines->x_channel, x_vector, 0, 0, classes[1].w, classes[1].bias, sums + 4);
-    NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : places - 1, sums,
-                     to);
+    NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : 1, sums, to);
 }
 
 /* The tiles of `positions_out`: their rows, places and pairs. */
@@ -498,6 +491,8 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
     TILE(4, 2, 0)                                                                                                      \
     TILE(6, 2, 0)                                                                                                      \
     TILE(8, 2, 0)                                                                                                      \
+    TILE(4, 4, 0)                                                                                                      \
+    TILE(8, 4, 0)                                                                                                      \
     TILE(1, 2, 1)                                                                                                      \
     TILE(2, 2, 1)                                                                                                      \
     TILE(3, 2, 1)                                                                                                      \
@@ -515,13 +510,13 @@ static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_cl
         to.begin += (v) * LANES * e;                                                                                   \
     }
 #define TILE(n, e, two)                                                                                                \
-    case 32 * two + 16 * (e - 1) + n: {                                                                                \
+    case 64 * two + 16 * (e - 1) + n: {                                                                                \
         enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
         SOME(n, WIDE, e, two)                                                                                          \
         SOME(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
         SOME(n, 1, e, two)                                                                                             \
     } break;
-    switch (32 * pairs + 16 * (places - 1) + rows) {
+    switch (64 * pairs + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
@@ -536,7 +531,7 @@ INLINE void NAME(across)(const int part, int rows, int pairs, int places, const 
     const ptrdiff_t begin = to.begin;
     to.vector = lines->out_line;
 #define TILE(n, e, two)                                                                                                \
-    case 32 * two + 16 * (e - 1) + n: {                                                                                \
+    case 64 * two + 16 * (e - 1) + n: {                                                                                \
         const int wide = VECTORS((two ? 2 : 1) * n) > part ? VECTORS((two ? 2 : 1) * n) / part : 1;                    \
         for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
@@ -544,7 +539,7 @@ INLINE void NAME(across)(const int part, int rows, int pairs, int places, const 
             NAME(tile_out)(n, wide, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
         }                                                                                                              \
     } break;
-    switch (32 * pairs + 16 * (places - 1) + rows) {
+    switch (64 * pairs + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
@@ -564,9 +559,9 @@ static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_
 
 #undef TILES
 
-/* Lines of cells into outputs of 1 or 2 `places` a cell, the last of which may lack some. Row r of a class is place r %
-   places of out[r / places] or, for `pairs` of classes (up to 4 rows of each), row r of the first and of the second are
-   the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
+/* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
+   r % places of out[r / places] or, for `pairs` of classes (up to 4 rows of each), row r of the first and of the second
+   are the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
    caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as

@@ -255,12 +255,12 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize("size", [(7, 7), (9, 14), (2, 3, 5), (2, 2, 300)], ids=str)
-@pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 2), (3, 1)])
-def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride):
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(4, 2, 1), (3, 2, 1), (3, 1, 1), (4, 4, 0), (8, 4, 4)])
+def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride, pad):
     rank = len(size)
     rng = np.random.default_rng(0)
     x, w, b = (integer_data(rng, shape) for shape in ((2, 6, *size), (6, 1, *[kernel] * rank), 6))
-    attributes = {"strides": [stride] * rank, "pads": [1] * 2 * rank, "group": 6}
+    attributes = {"strides": [stride] * rank, "pads": [pad] * 2 * rank, "group": 6}
     wanted = oracle(x, w, b, attributes, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
@@ -339,29 +339,34 @@ JOINED_WIDTHS = {2: [3, 5, 7, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16:
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
-@pytest.mark.parametrize("layouts", [("contiguous", "contiguous"), ("contiguous", "sliced"), ("sliced",) * 2])
+@pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("contiguous", "sliced"), ("sliced", "negative steps")])
 @pytest.mark.parametrize(
-    ("x_shape", "kernel"),
+    ("x_shape", "kernel", "crop"),
     [
-        ((3, 20, 11), (2, 2)),
-        ((1, 20, 115), (2, 2)),  # outputs that pass the caches, with the longest rows; some of whole cache lines
-        ((8, 20, 45), (2, 2)),
-        ((2, 20, 3, 7), (2, 3, 2)),
-        ((1, 40, 17), (5, 1)),
-        ((1, 40, 17), (1, 2)),
+        ((3, 20, 11), (2, 2), 1),
+        (
+            (1, 20, 115),
+            (2, 2),
+            0,
+        ),  # outputs that pass the caches, with the longest rows; some of whole cache lines
+        ((8, 20, 45), (2, 2), 0),
+        ((2, 20, 3, 7), (2, 3, 2), 0),
+        ((1, 40, 17), (5, 1), 0),  # two groups
+        ((1, 40, 17), (1, 2), 1),
+        ((1, 20, 40), (3, 4), 2),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("width", range(4))
-def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, width):
+def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
     """Long ones only if outputs pass the caches."""
+    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes
     widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
-    x, w, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel)
+    x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
     joined = width < 3 or wanted.nbytes >= 2 << 20
-    memory = np.full_like(wanted, 99)
-    out = as_layout(memory, layouts[1])
+    out = as_layout(np.full_like(wanted, 99), layouts[1])
     with forced((level, paths.POSITIONS)):
-        layer = convt.ConvTranspose(w, strides=kernel, n_threads=2)
+        layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
         assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
         layer(as_layout(x, layouts[0]), out=out)
     np.testing.assert_array_equal(out, wanted)
@@ -371,10 +376,28 @@ def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, width):
 
 
 @functools.lru_cache(maxsize=8)
-def joined_case(dtype, x_shape, kernel):
+def joined_case(dtype, x_shape, kernel, crop):
+    """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""
     rng = np.random.default_rng(0)
-    x, w = integer_data(rng, x_shape), integer_data(rng, (x_shape[1], 24, *kernel))
-    return x.astype(dtype), w.astype(dtype), oracle(x, w, None, {"strides": kernel}, dtype)
+    group, ends = x_shape[1] // 20, [0] * (2 * len(kernel) - 1)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, (x_shape[1], 24 // group, *kernel), 24))
+    attributes = {"group": group, "strides": kernel, "pads": [*ends, crop]}
+    return *(a.astype(dtype) for a in (x, w, b)), attributes, oracle(x, w, b, attributes, dtype)
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
+    """The last tiles of weights are of 8 and 4 columns or of 6 and 6, as the plan has them."""
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (16, 11, 4))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), strides=[4])
+        for width, one_pass in ((64, True), (17, False)):
+            x = integer_data(rng, (2, 16, width))
+            y = layer(x.astype(dtype))
+            assert layer.explain(x.shape)["tiles"].get("one pass", False) == one_pass
+            np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
