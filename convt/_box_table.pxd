@@ -158,12 +158,12 @@ cdef enum:
     NEAR_BYTES = 1 << 15
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
-    SHORT_ROW = 4  # vectors: what has fewer
+    SHORT_ROW = 4  # vectors: rows of fewer are short
     STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
     # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
     # of them 0.82 to 1.6 times as long, 64 of them 1.24.
     HALVES_CHANNELS = 8
-    FEW_CHANNELS = 8  # up to which rows of four places a cell are written in one pass though they do not fill vectors
+    FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell always are written in one pass
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64

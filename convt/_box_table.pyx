@@ -103,8 +103,8 @@ def vectors_in_one_pass(
     """How vectors of sums, lanes along positions, are written as outputs. `plain` says that these are stored in the
     type that sums are made in.
 
-    For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256, and 1.15
-    to 1.19 for 16 channels and rows that leave a fifth of their vectors unfilled.
+    For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256; without
+    strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are few.
     """
     cdef Py_ssize_t lanes, max_positions, in_channels = geometry.in_channels // geometry.group
     lanes, max_positions, _ = tile_limits(level, double, 0)
@@ -123,7 +123,7 @@ def vectors_in_one_pass(
     if inner == 4:
         if in_channels > STRIPS_CHANNELS or any(len({p % 4 for p in c.places}) < 4 for c in classes):
             return OnePass()
-        if in_channels > FEW_CHANNELS and not strips and not filled:
+        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or max_positions < 12):
             return OnePass()
     joins_rows = strips and worth_joining(geometry, layout, lanes, 8 if double else 4)
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
