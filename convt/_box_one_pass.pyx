@@ -211,7 +211,7 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
 
 cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_ssize_t left) noexcept nogil:
     """Cells of the next strip of a line of which so many are left: `near` vectors or, of packed strips, a part of that
-    which several lines make whole; rows that are joined to a line do not leave one vector."""
+    which several lines make whole. Rows that are joined leave two vectors rather than one, if strips are wider."""
     cdef Py_ssize_t all_vectors = (left - 1) // table.lanes + 1, vectors = min(table.near, all_vectors)
     if operands.joined_rows and table.near > 2 and all_vectors == table.near + 1:
         vectors -= 1

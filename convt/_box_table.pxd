@@ -163,7 +163,7 @@ cdef enum:
     # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
     # of them 0.82 to 1.6 times as long, 64 of them 1.24.
     HALVES_CHANNELS = 8
-    FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell always are written in one pass
+    FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
@@ -207,7 +207,8 @@ cdef class BoxTable:
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
-    cdef Py_ssize_t most_rows, together  # of a tile with lanes along positions, and what its rows are a multiple of
+    cdef Py_ssize_t most_rows  # of a tile with lanes along positions
+    cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
     cdef readonly bint strips  # input is packed strip by strip

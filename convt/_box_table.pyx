@@ -283,7 +283,7 @@ cdef class BoxTable:
         if self.pairs:
             self.most_rows //= 2
         self.together = 2
-        if self.one_pass and self.inner_places == 4:
+        if self.one_pass and self.inner_places == 4 and not pieces:
             self.together = 4
             self.most_rows = self.most_rows // 4 * 4
         if self.one_pass and not pieces:

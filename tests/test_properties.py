@@ -255,12 +255,14 @@ def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype,
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize("size", [(7, 7), (9, 14), (2, 3, 5), (2, 2, 300)], ids=str)
-@pytest.mark.parametrize(("kernel", "stride", "pad"), [(4, 2, 1), (3, 2, 1), (3, 1, 1), (4, 4, 0), (8, 4, 4)])
-def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride, pad):
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "end"), [(4, 2, 1, 1), (3, 2, 1, 1), (3, 1, 1, 1), (4, 4, 0, 1), (8, 4, 4, 6)]
+)
+def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride, pad, end):
     rank = len(size)
     rng = np.random.default_rng(0)
     x, w, b = (integer_data(rng, shape) for shape in ((2, 6, *size), (6, 1, *[kernel] * rank), 6))
-    attributes = {"strides": [stride] * rank, "pads": [pad] * 2 * rank, "group": 6}
+    attributes = {"strides": [stride] * rank, "pads": [pad] * rank + [end] * rank, "group": 6}
     wanted = oracle(x, w, b, attributes, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
@@ -334,7 +336,7 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
 
 
 # By the elements of a vector: rows that end within one, the last of them long.
-JOINED_WIDTHS = {2: [3, 5, 7, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
+JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
@@ -344,11 +346,8 @@ JOINED_WIDTHS = {2: [3, 5, 7, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16:
     ("x_shape", "kernel", "crop"),
     [
         ((3, 20, 11), (2, 2), 1),
-        (
-            (1, 20, 115),
-            (2, 2),
-            0,
-        ),  # outputs that pass the caches, with the longest rows; some of whole cache lines
+        # Outputs that pass the caches, with the longest rows; some of whole cache lines.
+        ((1, 20, 115), (2, 2), 0),
         ((8, 20, 45), (2, 2), 0),
         ((2, 20, 3, 7), (2, 3, 2), 0),
         ((1, 40, 17), (5, 1), 0),  # two groups
@@ -360,7 +359,7 @@ JOINED_WIDTHS = {2: [3, 5, 7, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16:
 @pytest.mark.parametrize("width", range(4))
 def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
     """Long ones only if outputs pass the caches."""
-    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes
+    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
     widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
     x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
     joined = width < 3 or wanted.nbytes >= 2 << 20
@@ -388,14 +387,13 @@ def joined_case(dtype, x_shape, kernel, crop):
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
-    """The last tiles of weights are of 8 and 4 columns or of 6 and 6, as the plan has them."""
+    """The last tiles of weights differ: 8 and 4 columns or, through sums, 6 and 6; with few registers 4 or 6."""
     rng = np.random.default_rng(0)
-    many_registers = tile_limits(level, dtype == np.float64, 0)[1] >= 12
-    w = integer_data(rng, (16, 11, 4))
+    w = integer_data(rng, (20, 11, 4))
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w.astype(dtype), strides=[4])
-        for width, one_pass in ((64, many_registers), (17, False)):
-            x = integer_data(rng, (2, 16, width))
+        for width, one_pass in ((64, True), (5, False)):
+            x = integer_data(rng, (2, 20, width))
             y = layer(x.astype(dtype))
             assert layer.explain(x.shape)["tiles"].get("one pass", False) == one_pass
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
