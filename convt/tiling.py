@@ -6,9 +6,9 @@ every cell: it reads inputs ``j + shift`` for a fixed list of shifts. Places wit
 class is a matrix product of cells x (taps, channels) x (places, output channels).
 
 A task computes *boxes* of cells (a range along the batch axis and each spatial axis), one or a chain of them, of
-one group or several, in scratch memory. Its input, with zeros around it, is stored so that all cells lie at
-one constant step: a *run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run of
-19 places. Or a run is the same cell of several images, which needs no zeros.
+one group or several, in scratch memory. A box's input, with zeros around it, is stored so that all its cells lie
+at one constant step: a *run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run
+of 19 places. Or a run is the same cell of several images, which needs no zeros.
 """
 
 import math
