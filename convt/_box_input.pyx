@@ -2,11 +2,11 @@
 """The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
 
 from libc.stdint cimport int64_t
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, array_axis, precision_in_place, read_line
 from convt._box_table cimport (
-    MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
+    BOX, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
 )
 from convt._elements cimport read
 
@@ -175,8 +175,8 @@ cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *targ
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory; but not
-    the places that the box before had too.
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory. Places
+    that the box before had too are moved from where they lay in `target`, unless their products are what is kept.
 
     Returns whether an element cannot be multiplied in pieces.
     """
@@ -191,6 +191,11 @@ cdef bint pack_input(
     cdef const char *x
     cdef real_t *begin
     cdef Py_ssize_t n_rows, n, place_of_block
+    if shared and not table.columns_first:
+        memmove(
+            target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
+        )
+        target += shared * table.x_step
     for a in range(last - 1):
         blocks *= part_inside(table, box, a).pitch
     for block in range(blocks):
@@ -236,7 +241,7 @@ cdef bint pack_input(
                 memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
     place = blocks * size
     if table.along_channels:
-        clear_places(table, target, place, table.input_elements)
+        clear_places(table, target, place, table.input_elements - shared)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES

@@ -34,7 +34,7 @@ cdef struct Box:
     int64_t group
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
-    int64_t shared  # places on axis 1 whose products the box before has made
+    int64_t shared  # places on axis 1 that the box before had too: their input or its products are kept
 
 
 # What a thread computes a box in; elements are of the type that sums are made in.

@@ -24,6 +24,9 @@ IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster 
 # images, the larger size is for those that the smaller one cannot hold: 7 to 10 % of float64, 512 channels, 16x16.
 COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
+# Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
+SHARED_PART = 4
+CHAINS_PER_THREAD = 4
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 MOST_GIVEN_POSITIONS = 64
 MOST_PANEL_COLUMNS = 1 << 15
@@ -106,9 +109,7 @@ class Boxes(NamedTuple):
             layout = cls.laid_out(cells, path, limits, 1, images)
             if layout is None or (best and layout.box == best.layout.box):
                 continue
-            # Products are kept for the next box where one block of channels has them all. (An image is cut up only
-            # where a box holds no other.)
-            if path.columns_first and not path.along_channels and block == channels:
+            if keeps_for_next(path, layout, cells.spans[1], block == channels):
                 layout = layout._replace(chain=layout.boxes_along)
             cycles = estimate(Work(geometry, dtype, isa, layout, path, block, vectors, lanes, tile, pieces))
             # Along channels the estimates were fitted to the smaller size as they are.
@@ -148,13 +149,20 @@ class Boxes(NamedTuple):
         return few and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
-        """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells."""
+        """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells.
+
+        Chains that keep products are as many as cost least; of others, which cost little to begin, there are some for
+        each thread, to even out what the last one to finish leaves idle.
+        """
         layout = self.layout
         wanted = threads * -(-layout.boxes // threads)
         if layout.boxes != wanted:
             images = layout.run_length if layout.image_runs else 0
             layout = self.laid_out(cells, self.path, self.limits, wanted, images) or layout
-        if self.layout.chain > 1:
+        if self.layout.chain > 1 and not self.path.columns_first:
+            parts = 1 if threads == 1 else -(-CHAINS_PER_THREAD * threads * layout.boxes_along // layout.boxes)
+            layout = layout._replace(chain=-(-layout.boxes_along // parts))
+        elif self.layout.chain > 1:
             layout = min(
                 (layout._replace(chain=-(-layout.boxes_along // parts)) for parts in range(1, threads + 1)),
                 key=lambda chained: -(-chained.chains // threads) * chained.chain * chained.new_elements,
@@ -174,6 +182,20 @@ def input_budgets(path: Path, weights_bytes: int, row_vectors: int) -> tuple[int
     else:
         small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE_VECTORS)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)
+
+
+def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_block: bool) -> bool:
+    """Whether a box keeps what the next one along axis 1 shares with it, `span` being the shifts on that axis.
+
+    Columns first keep products, if one block of channels has them all; along channels, where packing is costly, so
+    are the places of the input that are packed, if they are not few. (An image is cut up only where a box holds no
+    other.)
+    """
+    if path.columns_first:
+        return not path.along_channels and one_block
+    if not path.along_channels or path.image_runs or layout.boxes_along == 1:
+        return False
+    return SHARED_PART * (span[1] - span[0]) >= layout.box[1]
 
 
 def padded(n: int, unit: int) -> int:

@@ -77,7 +77,8 @@ class BoxLayout(NamedTuple):
     input_elements : int
         Places of a full box's packed input.
     chain : int
-        Boxes along axis 1 that one task computes one after the other, the products of the places between kept.
+        Boxes along axis 1 that one task computes one after the other; what two of them share of the input, packed, or
+        of its products is kept.
     """
 
     axes: np.ndarray
@@ -118,7 +119,7 @@ class BoxLayout(NamedTuple):
 
     @property
     def new_elements(self) -> float:
-        """Places of an average box that no box before it in its chain has multiplied."""
+        """Places of an average box that no box before it in its chain has packed or multiplied."""
         _, _, _, _, _, origin, reach, _ = self.axes[1]
         return self.input_elements - float(reach - origin) * self.steps[1] * (1 - 1 / self.chain)
 

@@ -607,6 +607,36 @@ def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, thr
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "strides", "group"),
+    [
+        ((2, 9, 600), (9, 40, 120), (2,), 1),
+        ((1, 35, 30, 23), (35, 40, 5, 3), (2, 2), 1),
+        ((2, 33, 60, 9), (33, 17, 9, 1), (4, 1), 1),
+        ((1, 17, 22, 5, 6), (17, 20, 3, 3, 3), (2, 1, 2), 1),
+        ((1, 34, 64, 21), (34, 20, 4, 4), (2, 2), 2),
+    ],
+)
+@pytest.mark.parametrize(("threads", "dilation", "pad"), [(1, 1, 1), (2, 1, 0), (1, 3, 2)])
+def test_boxes_that_keep_input_of_the_one_before(
+    monkeypatch, level, dtype, x_shape, w_shape, strides, group, threads, dilation, pad
+):
+    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 14)
+    path = paths.CHANNEL_TILES if level == "amx" and dtype != np.float64 else paths.CHANNELS
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, w_shape, w_shape[1] * group))
+    axes = len(strides)
+    attributes = {"strides": strides, "group": group, "pads": [pad] * 2 * axes}
+    attributes["dilations"] = [dilation] + [1] * (axes - 1)
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["tiles"]["chain"] > 1
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 def before_unreadable(array):
     """A copy whose last byte is the last one that may be read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
