@@ -20,30 +20,36 @@ cdef void pack_along_channels(
 ) noexcept nogil:
     """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t c, row, p, i, j, count, lanes = table.lanes
+    cdef Py_ssize_t c, row, p, i, j, count, offset, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
-    cdef const real_t *lines[MAX_LANES]
-    cdef const char *source
+    cdef const char *lines[MAX_LANES]
+    cdef const real_t *copies[MAX_LANES]
+    cdef real_t *begin
+    for i in range(lanes):
+        copies[i] = square + i * lanes
     for c from 0 <= c < table.in_channels by lanes:
+        for i in range(lanes):  # channels beyond the last one repeat it; nothing reads them
+            lines[i] = x + min(c + i, table.in_channels - 1) * channel_step
         for row in range(rows):
             for p from 0 <= p < n by lanes:
                 if n > lanes:
                     p = min(p, n - lanes)  # whole vectors, over a few places once more
                 count = min(lanes, n - p)
+                offset = row * row_step + p * step
+                begin = target + row * target_row + p * table.place_step + c
+                if direct and count == lanes:
+                    transpose(
+                        table, <const real_t **> lines, offset // <Py_ssize_t> sizeof(real_t), begin, table.place_step
+                    )
+                    continue
                 for i in range(lanes):
-                    # Channels beyond the last one repeat it; nothing reads them.
-                    source = x + min(c + i, table.in_channels - 1) * channel_step + row * row_step + p * step
-                    if direct and count == lanes:
-                        lines[i] = <const real_t *> source
-                    else:
-                        read_line(table, operands, source, step, count, square + i * lanes)
-                        lines[i] = square + i * lanes
+                    read_line(table, operands, lines[i] + offset, step, count, square + i * lanes)
                 if count == lanes:
-                    transpose(table, lines, 0, target + row * target_row + p * table.place_step + c, table.place_step)
-                else:
-                    for i in range(count):
-                        for j in range(lanes):
-                            target[row * target_row + (p + i) * table.place_step + c + j] = lines[j][i]
+                    transpose(table, copies, 0, begin, table.place_step)
+                    continue
+                for i in range(count):
+                    for j in range(lanes):
+                        begin[i * table.place_step + j] = copies[j][i]
 
 
 cdef bint pack_pieces(

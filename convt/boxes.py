@@ -151,8 +151,8 @@ class Boxes(NamedTuple):
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells.
 
-        Chains that keep products are as many as cost least. Others, which cost little to begin, are several for each
-        thread, to even out what the last one to finish leaves idle.
+        Chains that keep products are as many as cost least. Others, which cost little to begin, are several for
+        each thread, to even out what the last one to finish leaves idle.
         """
         layout = self.layout
         wanted = threads * -(-layout.boxes // threads)

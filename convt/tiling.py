@@ -77,8 +77,8 @@ class BoxLayout(NamedTuple):
     input_elements : int
         Places of a full box's packed input.
     chain : int
-        Boxes along axis 1 that one task computes one after the other. What two of them share of the packed input, or
-        of its products, is kept.
+        Boxes along axis 1 that one task computes one after the other. What two of them share of the packed
+        input, or of its products, is kept.
     """
 
     axes: np.ndarray
