@@ -54,9 +54,10 @@ cdef inline const Py_ssize_t *run_taps(
 
 cdef inline void multiply_tile(
     BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t taps, const Py_ssize_t *offsets,
-    const real_t *input, const real_t *w, const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
+    Py_ssize_t channels, bint begun, const real_t *input, const real_t *w, const real_t *soon, Py_ssize_t soon_step,
+    real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level."""
+    """`channels` of the level; tile registers always multiply all of them."""
     cdef int vectors = width // table.lanes
     if real_t is float and table.pieces:
         table.level.tiles.channels(
@@ -65,11 +66,11 @@ cdef inline void multiply_tile(
         )
     elif real_t is float:
         table.level.f32.channels(
-            positions, vectors, taps, offsets, table.in_channels, input, table.x_step, w, soon, soon_step, out, out_step
+            positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, begun, out, out_step
         )
     else:
         table.level.f64.channels(
-            positions, vectors, taps, offsets, table.in_channels, input, table.x_step, w, soon, soon_step, out, out_step
+            positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, begun, out, out_step
         )
 
 
@@ -100,10 +101,11 @@ cdef void multiply_along_channels(
 ) noexcept nogil:
     """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
 
-    `inside` has room for the taps of a class.
+    Of many input channels a slice at a time: all positions pass while its weights stay in the second-level cache, then
+    their sums go on with the next. `inside` has room for the taps of a class.
     """
-    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step
-    cdef Py_ssize_t tiles
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth
+    cdef Py_ssize_t tiles, slice = table.depth if table.pieces else table.slice
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *soon
@@ -116,20 +118,22 @@ cdef void multiply_along_channels(
         while done < n:
             tile = table.tile_width(n - done)
             tiles = count_tiles(table, length, tile)
-            # A tile's weights stay in the second-level cache while all positions pass; each fetches its share of the
-            # next tile's.
+            # Each tile of positions fetches its share of the weights that come next.
             soon_step = (tile + runs * tiles - 1) // (runs * tiles)
-            for run in range(runs):
-                base = run_begin(table, box, run)
-                offsets = run_taps(table, classes, box, i, run, inside)
-                for t in range(tiles):
-                    p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
-                    soon = w + n_taps * table.depth * (tile + (run * tiles + t) * soon_step)
-                    multiply_tile(
-                        table, p_end - p, tile, n_taps, offsets, input + (base + p) * table.x_step, w, soon, soon_step,
-                        out + (run * length + p) * step + done, step,
-                    )
-            w += n_taps * table.depth * tile
+            for first from 0 <= first < table.depth by slice:
+                depth = min(slice, table.depth - first)
+                for run in range(runs):
+                    base = run_begin(table, box, run)
+                    offsets = run_taps(table, classes, box, i, run, inside)
+                    for t in range(tiles):
+                        p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
+                        soon = w + n_taps * depth * (tile + (run * tiles + t) * soon_step)
+                        multiply_tile(
+                            table, p_end - p, tile, n_taps, offsets, depth, first > 0,
+                            input + (base + p) * table.x_step + first, w, soon, soon_step,
+                            out + (run * length + p) * step + done, step,
+                        )
+                w += n_taps * depth * tile
             done += tile
         out += step * table.positions
 
@@ -170,8 +174,8 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, tile, 1, &table.products.tap_offset[0], input + p * table.x_step, w, w, 0,
-                out + p * step + done, step,
+                table, p_end - p, tile, 1, &table.products.tap_offset[0], table.depth, False, input + p * table.x_step,
+                w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
         done += tile

@@ -29,7 +29,7 @@ cdef extern from "levels.h" nogil:
         int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, Py_ssize_t, float *, Py_ssize_t
+            const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
             int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
@@ -66,7 +66,7 @@ cdef extern from "levels.h" nogil:
         int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, const double *, Py_ssize_t, double *, Py_ssize_t
+            const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
             int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
@@ -153,6 +153,7 @@ cdef enum:
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
+    SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
@@ -202,6 +203,7 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, whole_tile, x_step, line, depth, places, inner_places
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
+    cdef readonly Py_ssize_t slice  # input channels that all taps of a tile are multiplied by before the next ones
     cdef bint along_channels, double, columns_first
     cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then

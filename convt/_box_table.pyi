@@ -10,6 +10,7 @@ class OnePass(NamedTuple):
     joins_rows: bool = False
 
 class BoxTable:
+    slice: int
     one_pass: bool
     near: int
     strips: bool

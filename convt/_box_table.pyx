@@ -213,7 +213,7 @@ cdef class BoxTable:
         self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
         Py_ssize_t block, Py_ssize_t vectors, int pieces, bint in_panels
     ):
-        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
+        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0, slices = 1
         self.level = find_level(level)
         self.double = double
         self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
@@ -250,6 +250,9 @@ cdef class BoxTable:
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
             self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
         item = sizeof(double) if double else sizeof(float)
+        if along_channels and not columns_first and not pieces:
+            slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
+        self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         width = 2 * self.lanes
         rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
         self.panel = max(1, PANEL_BYTES // (rows * width * item)) * width
@@ -324,6 +327,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
         digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
+        digest.update(self.slice.to_bytes(8, "little"))
         return digest.digest()
 
     @property

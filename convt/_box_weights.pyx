@@ -2,9 +2,10 @@
 """Weights in the layouts that the kernels of boxes read.
 
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
-channels at each place of the class; for tile registers as ``[32 channels][tap][piece][channel][column]``. A task packs
-a block, or a part of its input channels where blocks are too few for the threads. Weights that are used once may be
-read, or packed for tile registers, by whoever multiplies them, a panel of columns at a time.
+channels at each place of the class, slice by slice where input channels are very many; for tile registers as
+``[32 channels][tap][piece][channel][column]``. A task packs a block, or a part of its input channels where blocks are
+too few for the threads. Weights that are used once may be read, or packed for tile registers, by whoever multiplies
+them, a panel of columns at a time.
 """
 
 cimport numpy as cnp
@@ -105,9 +106,19 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     return source
 
 
-cdef inline Py_ssize_t tap_step(BoxTable table, Py_ssize_t tile) noexcept nogil:
-    """Elements from the weights of a tap to those of the next one, in a tile of so many columns."""
-    return tile * (table.pieces * MAX_LANES if table.pieces else table.depth)
+cdef inline Py_ssize_t tap_step(BoxTable table, Py_ssize_t tile, Py_ssize_t first) noexcept nogil:
+    """Elements from the weights of a tap to those of the next one, in a tile of so many columns, of the slice of input
+    channels that channel `first` is in."""
+    if table.pieces:
+        return tile * table.pieces * MAX_LANES
+    return tile * min(table.slice, table.depth - first // table.slice * table.slice)
+
+
+cdef inline Py_ssize_t slices_before(
+    BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile, Py_ssize_t first
+) noexcept nogil:
+    """Elements of the slices before that of channel `first`, but for one tap's: those are counted by channels."""
+    return 0 if table.pieces else first // table.slice * table.slice * (n_taps - 1) * tile
 
 
 cdef bint pack_whole_vectors(
@@ -153,9 +164,10 @@ cdef bint pack_whole_vectors(
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
                     tile_of[v * table.kernel + k] = tile
-                    next_of[v * table.kernel + k] = n_taps * tap_step(table, tile) if table.pieces else tile
+                    next_of[v * table.kernel + k] = n_taps * tap_step(table, tile, 0) if table.pieces else tile
                     place_of[v * table.kernel + k] = (
-                        table.weight_offset[block, i] + done * n_taps * table.depth + t * tap_step(table, tile)
+                        table.weight_offset[block, i] + done * n_taps * table.depth
+                        + slices_before(table, n_taps, tile, given.begin) + t * tap_step(table, tile, given.begin)
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
     if given.halves:
@@ -195,7 +207,7 @@ cdef bint pack_whole_vectors(
 
 
 cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
-    """One block of one group, or a part of its input channels, columns padded with zeros.
+    """One block of one group, or a part of a slice of its input channels, columns padded with zeros.
 
     `given` is ``[channel][output channel of the block][kernel]``; `wide` has room for it, if it is of halves.
     """
@@ -234,7 +246,8 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(
                         table, given, w, channel_step, offset, min(tile, n - done), tile,
-                        n_taps * tap_step(table, tile), target + t * tap_step(table, tile),
+                        n_taps * tap_step(table, tile, 0),
+                        target + slices_before(table, n_taps, tile, begin) + t * tap_step(table, tile, begin),
                     )
                 target += n_taps * table.depth * tile
                 done += tile
@@ -309,7 +322,7 @@ cdef bint pack_panel(
         done = 0
         while done < width:
             tile = table.tile_width(width - done)
-            target = panel + done * table.depth + c // TILE_CHANNELS * tap_step(table, tile)
+            target = panel + done * table.depth + c // TILE_CHANNELS * tap_step(table, tile, 0)
             for v from 0 <= v < tile by MAX_LANES:
                 table.level.tiles.split_right(
                     table.pieces, source + done + v, step, target + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
@@ -426,12 +439,15 @@ cdef bint pack_task(
     """One part of one block of one group; parts are the fastest index. Returns whether its weights are finite."""
     cdef Given given = array[0]
     cdef Py_ssize_t part = task % parts, chunks = input_chunks(table)
-    cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks
+    cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks, first, end
     given.begin, given.end = part * chunks // parts * TILE_CHANNELS, (part + 1) * chunks // parts * TILE_CHANNELS
     if not table.pieces:
         given.end = min(given.end, table.in_channels)
     begin_columns(table, &given, group, block, 0, table.block_width(block) * table.kernel)
-    pack_block(table, &given, wide, block, weights + group * table.group_weights)
+    end = given.end
+    for first from given.begin // table.slice * table.slice <= first < end by table.slice:
+        given.begin, given.end = max(given.begin, first), min(end, first + table.slice)
+        pack_block(table, &given, wide, block, weights + group * table.group_weights)
     if part == 0 and not table.along_channels:
         spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
     sum_up_magnitudes(&given, magnitudes)

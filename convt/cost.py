@@ -14,7 +14,7 @@ from convt._box_compute import LONG_ROW_BYTES
 from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNELS, POSITION_TILES, POSITIONS, Path
+from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, TapClass, Tile
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -147,9 +147,10 @@ def estimate(work: Work) -> float:
 
 
 def readings_of_box(work: Work) -> int:
-    """How often a box reads the weights: for every tile of positions if those of a tile of columns do not stay."""
+    """How often a box reads the weights: for every tile of positions if those of a tile of columns do not stay, as
+    slices of them do."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
-    if not work.path.along_channels or work.path.columns_first or work.path.image_runs:
+    if work.path != CHANNEL_TILES:
         return 1
     near = layout.most_taps * work.in_channels * work.vectors * lanes * work.weight_bytes <= NEAR_TILE
     return 1 if near else layout.runs * math.ceil(layout.run_length / tile.most)

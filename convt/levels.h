@@ -39,7 +39,7 @@ typedef struct {
         int widest;        /* most vectors of such a tile */                                                           \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
                          const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
-                         REAL *out, ptrdiff_t out_step);                                                               \
+                         int begun, REAL *out, ptrdiff_t out_step);                                                    \
         void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
                        ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \

@@ -55,12 +55,16 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
-                                ptrdiff_t soon_step, REAL *out, ptrdiff_t out_step)
+                                ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step)
 {
     VECTOR sums[MOST_POSITIONS(1)][WIDEST];
     UNROLLED (p, positions)
         UNROLLED (v, vectors)
             sums[p][v] = (VECTOR){0};
+    if (begun)
+        UNROLLED (p, positions)
+            UNROLLED (v, vectors)
+                sums[p][v] = LOAD(out + p * out_step + v * LANES);
     for (ptrdiff_t t = 0; t < taps; t++) {
         if (tap_offset[t] == CONVT_NO_TAP) {
             w += channels * vectors * LANES;
@@ -112,15 +116,17 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
         break;
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
-   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position. Meanwhile what lies from `soon`
+   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, or has sums that are `begun`
+   and go on. Meanwhile what lies from `soon`
    on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
    after these. One line a channel, also where these are several: to ask for both of two is no faster (-2 to +3 %), even
    of weights that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                           REAL *out, ptrdiff_t out_step)
+                           int begun, REAL *out, ptrdiff_t out_step)
 {
-#define CALL(p, v) NAME(channels_tile)(p, v, taps, tap_offset, channels, x, x_step, w, soon, soon_step, out, out_step)
+#define CALL(p, v)                                                                                                     \
+    NAME(channels_tile)(p, v, taps, tap_offset, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
     switch (vectors) {
     case 1:
         EVERY_TILE(positions, 1, CALL)

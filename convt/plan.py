@@ -198,6 +198,8 @@ class BoxPlan(Plan):
         self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
         self.pieces = boxes.pieces
         self.vectors = boxes.vectors if path.along_channels and not boxes.pieces else 0  # of a whole tile
+        sliced = self.table.slice < geometry.in_channels // geometry.group
+        self.slice = self.table.slice if sliced else 0
         whole = layout.chains * geometry.group
         self.splits = 1
         if whole % threads:
@@ -214,6 +216,7 @@ class BoxPlan(Plan):
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
             **({"vectors": self.vectors} if self.vectors else {}),
+            **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),

@@ -72,7 +72,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int v = 1; v <= k->widest; v++)                                                                           \
             for (int p = 1; p * (v < 2 ? 2 : v) <= 2 * k->max_positions; p++) {                                        \
                 const int width = v * lanes;                                                                           \
-                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, out, width);                             \
+                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                          \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
                         REAL sum = 0;                                                                                  \
@@ -82,10 +82,12 @@ static void report(const char *level, const char *kernel, int wrong)
                         wrong += sum != out[i * width + j];                                                            \
                     }                                                                                                  \
                 const ptrdiff_t second[TAPS] = {CONVT_NO_TAP, taps[1]};                                                \
-                k->channels(p, v, TAPS, second, CHANNELS, x, CHANNELS, w, w, 0, out, width);                           \
+                for (int i = 0; i < p * width; i++)                                                                    \
+                    out[i] = 7;                                                                                        \
+                k->channels(p, v, TAPS, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);                        \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
-                        REAL sum = 0;                                                                                  \
+                        REAL sum = 7;                                                                                  \
                         for (int c = 0; c < CHANNELS; c++)                                                             \
                             sum += x[taps[1] + i * CHANNELS + c] * w[(CHANNELS + c) * width + j];                      \
                         wrong += sum != out[i * width + j];                                                            \

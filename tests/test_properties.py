@@ -637,6 +637,30 @@ def test_boxes_that_keep_input_of_the_one_before(
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", [paths.CHANNELS, paths.CHANNEL_IMAGES], ids=lambda path: path.name)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "stride", "group"),
+    [
+        ((1, 700, 3, 4), (700, 20, 7, 9), 1, 1),
+        ((9, 1401, 6), (1401, 33, 13), 1, 1),  # the last slice is shorter
+        ((2, 2 * 1024, 2, 2), (2 * 1024, 16, 5, 7), 2, 2),  # whole vectors
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, stride, group, threads):
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, w_shape, w_shape[1] * group))
+    axes = len(x_shape) - 2
+    attributes = {"strides": [stride] * axes, "pads": [2] * 2 * axes, "group": group}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["tiles"]["slice"] < x_shape[1] // group
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 def before_unreadable(array):
     """A copy whose last byte is the last one that may be read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
