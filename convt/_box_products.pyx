@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The sums of one block of output channels of a box, in a scratch that stays in cache.
 
-The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output. With columns
-first every input is multiplied by every kernel position, and the products of each output are added up; weights that
-are used once may be multiplied as they were given then (`multiply_panels`).
+The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output, slice by slice
+of very many input channels. With columns first every input is multiplied by every kernel position, and the products of
+each output are added up; weights that are used once may be multiplied as they were given then (`multiply_panels`).
 """
 
 from libc.stdint cimport int64_t
@@ -57,11 +57,11 @@ cdef inline void multiply_tile(
     Py_ssize_t channels, bint begun, const real_t *input, const real_t *w, const real_t *soon, Py_ssize_t soon_step,
     real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level; tile registers always multiply all of them."""
+    """`channels` of the level. Tile registers multiply all channels at once: their sums are never `begun`."""
     cdef int vectors = width // table.lanes
     if real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, taps, offsets, table.depth, input, table.x_step, w, soon, soon_step, out,
+            table.pieces, positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, out,
             out_step,
         )
     elif real_t is float:

@@ -203,7 +203,9 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, max_positions, whole_tile, x_step, line, depth, places, inner_places
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
-    cdef readonly Py_ssize_t slice  # input channels that all taps of a tile are multiplied by before the next ones
+    # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of
+    # summation, so that nothing it follows from may depend on threads.
+    cdef readonly Py_ssize_t slice
     cdef bint along_channels, double, columns_first
     cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then

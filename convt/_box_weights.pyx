@@ -106,19 +106,20 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     return source
 
 
-cdef inline Py_ssize_t tap_step(BoxTable table, Py_ssize_t tile, Py_ssize_t first) noexcept nogil:
-    """Elements from the weights of a tap to those of the next one, in a tile of so many columns, of the slice of input
-    channels that channel `first` is in."""
-    if table.pieces:
-        return tile * table.pieces * MAX_LANES
-    return tile * min(table.slice, table.depth - first // table.slice * table.slice)
-
-
-cdef inline Py_ssize_t slices_before(
-    BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile, Py_ssize_t first
+cdef inline Py_ssize_t tap_offset(
+    BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile, Py_ssize_t t, Py_ssize_t channel
 ) noexcept nogil:
-    """Elements of the slices before that of channel `first`, but for one tap's: those are counted by channels."""
-    return 0 if table.pieces else first // table.slice * table.slice * (n_taps - 1) * tile
+    """Where the weights of tap t of a tile of so many columns begin, for the slice that a channel is in: as if that
+    began with channel 0, of `tile` elements each."""
+    cdef Py_ssize_t first = channel // table.slice * table.slice
+    if table.pieces:
+        return t * tile * table.pieces * MAX_LANES
+    return (first * (n_taps - 1) + t * min(table.slice, table.depth - first)) * tile
+
+
+cdef inline Py_ssize_t chunk_step(BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile) noexcept nogil:
+    """Elements from the weights of 32 channels in pieces to those of the next."""
+    return n_taps * tile * table.pieces * MAX_LANES
 
 
 cdef bint pack_whole_vectors(
@@ -164,10 +165,10 @@ cdef bint pack_whole_vectors(
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
                     tile_of[v * table.kernel + k] = tile
-                    next_of[v * table.kernel + k] = n_taps * tap_step(table, tile, 0) if table.pieces else tile
+                    next_of[v * table.kernel + k] = chunk_step(table, n_taps, tile) if table.pieces else tile
                     place_of[v * table.kernel + k] = (
                         table.weight_offset[block, i] + done * n_taps * table.depth
-                        + slices_before(table, n_taps, tile, given.begin) + t * tap_step(table, tile, given.begin)
+                        + tap_offset(table, n_taps, tile, t, given.begin)
                         + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
                     )
     if given.halves:
@@ -246,8 +247,7 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
                         offset[j] = m * table.kernel + kernel_index[place * n_taps + t]
                     gather_columns(
                         table, given, w, channel_step, offset, min(tile, n - done), tile,
-                        n_taps * tap_step(table, tile, 0),
-                        target + slices_before(table, n_taps, tile, begin) + t * tap_step(table, tile, begin),
+                        chunk_step(table, n_taps, tile), target + tap_offset(table, n_taps, tile, t, begin),
                     )
                 target += n_taps * table.depth * tile
                 done += tile
@@ -322,7 +322,7 @@ cdef bint pack_panel(
         done = 0
         while done < width:
             tile = table.tile_width(width - done)
-            target = panel + done * table.depth + c // TILE_CHANNELS * tap_step(table, tile, 0)
+            target = panel + done * table.depth + c // TILE_CHANNELS * chunk_step(table, 1, tile)
             for v from 0 <= v < tile by MAX_LANES:
                 table.level.tiles.split_right(
                     table.pieces, source + done + v, step, target + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,

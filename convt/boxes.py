@@ -18,9 +18,9 @@ INPUT_BYTES = 1 << 20
 # to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
-# Places of very many channels are so many at least, whose slices stay there one after the other: 2048 channels of
-# float64, kernel 4, took 0.67 to 0.8 of the time that a megabyte took.
-LEAST_PLACES = 128
+# But of very many channels up to so many places, in twice that: 2048 of float64, kernel 4, took 0.67 to 0.8 of the
+# time. Their slices stay in the second-level cache one after the other.
+DEEP_PLACES = 128
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
 # Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
 # ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole
@@ -29,7 +29,7 @@ COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4
-CHAINS_PER_THREAD = 4
+PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 MOST_GIVEN_POSITIONS = 64
 MOST_PANEL_COLUMNS = 1 << 15
@@ -152,25 +152,25 @@ class Boxes(NamedTuple):
             few = positions <= MOST_GIVEN_POSITIONS
         return few and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
-    def for_threads(self, cells: Cells, threads: int) -> "Boxes":
-        """The same for so many threads: a multiple of them in boxes, or in chains, as far as there are cells.
-
-        Chains that keep products are as many as cost least. Others, which cost little to begin, are several for
-        each thread, to even out what the last one to finish leaves idle.
-        """
+    def for_threads(self, geometry: Geometry, cells: Cells, threads: int) -> "Boxes":
+        """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
+        cells, and chains of the length that is soonest done by all."""
         layout = self.layout
-        wanted = threads * -(-layout.boxes // threads)
+        of_group = -(-threads // geometry.group)
+        wanted = of_group * -(-layout.boxes // of_group)
         if layout.boxes != wanted:
             images = layout.run_length if layout.image_runs else 0
             layout = self.laid_out(cells, self.path, self.limits, wanted, images) or layout
-        if self.layout.chain > 1 and not self.path.columns_first:
-            parts = 1 if threads == 1 else -(-CHAINS_PER_THREAD * threads * layout.boxes_along // layout.boxes)
-            layout = layout._replace(chain=-(-layout.boxes_along // parts))
-        elif self.layout.chain > 1:
-            layout = min(
-                (layout._replace(chain=-(-layout.boxes_along // parts)) for parts in range(1, threads + 1)),
-                key=lambda chained: -(-chained.chains // threads) * chained.chain * chained.new_elements,
-            )
+
+        def time(chained: BoxLayout) -> float:
+            """Relative, of the thread with the most chains: what each box does anew, and what it always does."""
+            always = 0 if self.path.columns_first else PRODUCTS_TIME * chained.input_elements
+            rounds = -(-geometry.group * chained.chains // threads)
+            return rounds * chained.chain * (chained.new_elements + always)
+
+        if self.layout.chain > 1:
+            lengths = (-(-layout.boxes_along // parts) for parts in range(1, 4 * threads + 1))
+            layout = min((layout._replace(chain=length) for length in lengths), key=time)
         return self._replace(layout=layout)
 
 
@@ -186,7 +186,7 @@ def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors:
     else:
         small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE_VECTORS)
     if path == CHANNELS and not small:
-        return (max(INPUT_BYTES, min(LEAST_PLACES * place_bytes, 2 * INPUT_BYTES)),)
+        return (max(INPUT_BYTES, min(DEEP_PLACES * place_bytes, 2 * INPUT_BYTES)),)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)
 
 

@@ -261,7 +261,7 @@ def tile_vectors(
     far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
-        """Whether a tile's weights stay in cache and boxes are of many cells, or of whole images as with pairs."""
+        """Whether a tile's weights make few slices and boxes have many cells, or whole images as with pairs."""
         cells = SUMS_BYTES // (vectors * cell_bytes)
         if cells < LEAST_CELLS or vectors * weights_bytes > NEAR_TILE:
             return False

@@ -9,10 +9,10 @@
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
      STORE_FIRST(pointer, vector, n)   a store of a variable's first n elements, up to LANES, alone
 
-   A tile keeps its sums in registers through the whole reduction, or some channels of it where weights are read as they
-   lie: one chain of fused multiply-adds per output, taps outside, channels inside, of packed weights two a round: with
-   one layers took 1 to 10 % longer, four are no better. gcc 12 and clang 14 turn the unrolled arrays into registers
-   (seen in the disassembly). */
+   A tile keeps its sums in registers through the whole reduction, or a slice of many channels or some where weights are
+   read as they lie: one chain of fused multiply-adds per output, slices outside, then taps, channels inside, of packed
+   weights two a round: with one layers took 1 to 10 % longer, four are no better. gcc 12 and clang 14 turn the unrolled
+   arrays into registers (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
@@ -116,11 +116,10 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
         break;
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
-   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, or has sums that are `begun`
-   and go on. Meanwhile what lies from `soon`
-   on is fetched into the second-level cache, `soon_step` elements further with every channel: the weights that come
-   after these. One line a channel, also where these are several: to ask for both of two is no faster (-2 to +3 %), even
-   of weights that come from memory. */
+   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, added to what it
+   holds if that is `begun`. Meanwhile what lies from `soon` on is fetched into the second-level cache, `soon_step`
+   elements further with every channel: the weights that come after these. One line a channel, also where these are
+   several: to ask for both of two is no faster (-2 to +3 %), even of weights that come from memory. */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
                            const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
                            int begun, REAL *out, ptrdiff_t out_step)

@@ -372,7 +372,7 @@ def make_plan(
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
             if given.workspace <= MOST_WORKSPACE:
                 return given
-        shared = boxes.for_threads(cells, threads_of_group)
+        shared = boxes.for_threads(geometry, cells, threads)
         if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)

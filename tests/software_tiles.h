@@ -1,5 +1,6 @@
-/* Tile registers in software, to run the level `amx` on a processor that has AVX512_BF16 but no AMX: results are right,
-   times mean nothing. Included before everything else, as CONTRIBUTING.md says. */
+/* Tile registers in software, to run the level `amx` on a processor that has AVX512_BF16 but no AMX: exact
+   sums are the same, others are rounded in another order; times mean nothing. Included before everything else, as
+   CONTRIBUTING.md says. */
 #if defined(__x86_64__)
 
 #ifndef _GNU_SOURCE

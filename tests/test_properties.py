@@ -661,6 +661,19 @@ def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, str
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_slices_do_not_depend_on_threads(level, dtype):
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 1030, 12, 9), (1030, 40, 7, 7)))
+    with forced((level, paths.CHANNELS)):
+        one, three = (convt.ConvTranspose(w, strides=[2, 2], n_threads=n) for n in (1, 3))
+        assert one.explain(x.shape)["tiles"]["slice"]
+        y = one(x)
+        np.testing.assert_array_equal(bits(three(x)), bits(y))
+        np.testing.assert_array_equal(bits(convt.conv_transpose(x, w, strides=[2, 2], n_threads=3)), bits(y))
+
+
 def before_unreadable(array):
     """A copy whose last byte is the last one that may be read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
