@@ -59,18 +59,18 @@ cdef inline void multiply_tile(
 ) noexcept nogil:
     """`channels` of the level. Tile registers multiply all channels at once: their sums are never `begun`."""
     cdef int vectors = width // table.lanes
+    cdef Py_ssize_t x_step = table.gap * table.x_step
     if real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, out,
-            out_step,
+            table.pieces, positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, out, out_step,
         )
     elif real_t is float:
         table.level.f32.channels(
-            positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, begun, out, out_step
+            positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out, out_step
         )
     else:
         table.level.f64.channels(
-            positions, vectors, taps, offsets, channels, input, table.x_step, w, soon, soon_step, begun, out, out_step
+            positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out, out_step
         )
 
 
@@ -84,7 +84,7 @@ cdef inline Py_ssize_t tile_begin(
     BoxTable table, Py_ssize_t length, Py_ssize_t tiles, Py_ssize_t tile
 ) noexcept nogil:
     """The first position of a tile of a run: whole tiles and a rest in tile registers, even ones in vectors."""
-    return min(length, tile * table.max_positions) if table.pieces else tile * length // tiles
+    return min(length, tile * TILE_POSITIONS) if table.pieces else tile * length // tiles
 
 
 cdef void multiply_along_channels(
@@ -102,10 +102,10 @@ cdef void multiply_along_channels(
     """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
 
     Of many input channels a slice at a time: all positions pass while its weights stay in the second-level cache, then
-    their sums go on with the next. `inside` has room for the taps of a class.
+    their sums go on with the next. A tile takes every `gap`th position of a run. `inside` has room for a class's taps.
     """
-    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth
-    cdef Py_ssize_t tiles, slice = table.depth if table.pieces else table.slice
+    cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth, gap = table.gap
+    cdef Py_ssize_t tiles, count, part, begin, some, nth, slice = table.depth if table.pieces else table.slice
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *soon
@@ -117,21 +117,26 @@ cdef void multiply_along_channels(
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
-            tiles = count_tiles(table, length, tile)
+            tiles = runs * gap * count_tiles(table, (length + gap - 1) // gap, tile)
             # Each tile of positions fetches its share of the weights that come next.
-            soon_step = (tile + runs * tiles - 1) // (runs * tiles)
+            soon_step = (tile + tiles - 1) // tiles
             for first from 0 <= first < table.depth by slice:
                 depth = min(slice, table.depth - first)
-                for run in range(runs):
+                nth = 0
+                for part in range(runs * gap):
+                    run, begin = part // gap, part % gap
                     base = run_begin(table, box, run)
                     offsets = run_taps(table, classes, box, i, run, inside)
-                    for t in range(tiles):
-                        p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
-                        soon = w + n_taps * depth * (tile + (run * tiles + t) * soon_step)
+                    some = (length - begin + gap - 1) // gap
+                    count = count_tiles(table, some, tile)
+                    for t in range(count):
+                        p, p_end = tile_begin(table, some, count, t), tile_begin(table, some, count, t + 1)
+                        soon = w + n_taps * depth * (tile + nth * soon_step)
+                        nth += 1
                         multiply_tile(
                             table, p_end - p, tile, n_taps, offsets, depth, first > 0,
-                            input + (base + p) * table.x_step + first, w, soon, soon_step,
-                            out + (run * length + p) * step + done, step,
+                            input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
+                            out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
                 w += n_taps * depth * tile
             done += tile
@@ -192,7 +197,7 @@ cdef bint multiply_given(
     cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), p, channels, w_step, later
     # Of few positions the products wait for weights, which are fetched meanwhile, fewer channels at a time: their rows
     # meet in few sets of the caches. 512 to 256 channels, kernel 4, stride 2, 4x4: 0.8 of the time.
-    cdef bint few = operands.plain and length <= 4 * table.max_positions
+    cdef bint few = operands.plain and length <= 2 * table.most_sums
     cdef Py_ssize_t most = GIVEN_CHANNELS // 2 if few else GIVEN_CHANNELS
     cdef Py_ssize_t chunks = (table.in_channels + most - 1) // most, chunk, c = 0
     cdef const real_t *input = <const real_t *> scratch.input

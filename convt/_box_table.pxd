@@ -25,7 +25,8 @@ cdef extern from "levels.h" nogil:
         const Py_ssize_t *offsets
     ctypedef struct kernels_f32 "convt_kernels_f32":
         int lanes
-        int max_positions
+        int most_sums
+        int most_weights
         int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
@@ -62,7 +63,8 @@ cdef extern from "levels.h" nogil:
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
     ctypedef struct kernels_f64 "convt_kernels_f64":
         int lanes
-        int max_positions
+        int most_sums
+        int most_weights
         int widest
         void (*channels)(
             int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
@@ -200,7 +202,8 @@ cdef class BoxTable:
     cdef bint image_runs  # runs go along axis 0, and over all the others loops
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
-    cdef Py_ssize_t lanes, max_positions, whole_tile, x_step, line, depth, places, inner_places
+    cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places
+    cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convt.tiling import TapClass
+from convt.tiling import TapClass, position_gap
 
 cdef extern from "kernels.h" nogil:
     const convt_level convt_levels[]
@@ -31,15 +31,24 @@ def has_tiles(str level):
     return find_level(level).tiles.channels != NULL
 
 
+class TileLimits(NamedTuple):
+    """Elements of a vector, and most vectors of a tile: of sums and, lanes along channels, of columns and of weights,
+    which are those of a run of taps."""
+
+    lanes: int
+    sums: int
+    columns: int
+    weights: int
+
+
 def tile_limits(str level, bint double, int pieces):
-    """Elements of a vector, and most positions and vectors of a tile with lanes along channels; those of more than two
-    vectors have fewer positions."""
+    """The limits of a level's tiles."""
     cdef const convt_level *found = find_level(level)
     if pieces:
-        return found.f32.lanes, TILE_POSITIONS, 2
+        return TileLimits(found.f32.lanes, 2 * TILE_POSITIONS, 2, 2)
     if double:
-        return found.f64.lanes, found.f64.max_positions, found.f64.widest
-    return found.f32.lanes, found.f32.max_positions, found.f32.widest
+        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights)
+    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)
 
 
 def tiles_in_one_pass(layout, Py_ssize_t block):
@@ -106,15 +115,15 @@ def vectors_in_one_pass(
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256; without
     strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are few.
     """
-    cdef Py_ssize_t lanes, max_positions, in_channels = geometry.in_channels // geometry.group
-    lanes, max_positions, _ = tile_limits(level, double, 0)
+    cdef Py_ssize_t lanes, most_sums, in_channels = geometry.in_channels // geometry.group
+    lanes, most_sums, *_ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
     if inner not in (1, 2, 4) or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return OnePass()
     if not plain and in_channels > HALVES_CHANNELS:
         return OnePass()
-    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, max_positions)
+    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
     strips = strips and reads_one_place(layout)
     # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many. Strips of
     # vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
@@ -123,7 +132,7 @@ def vectors_in_one_pass(
     if inner == 4:
         if in_channels > STRIPS_CHANNELS or any(len({p % 4 for p in c.places}) < 4 for c in classes):
             return OnePass()
-        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or max_positions < 12):
+        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < 24):
             return OnePass()
     joins_rows = strips and worth_joining(geometry, layout, lanes, 8 if double else 4)
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
@@ -133,7 +142,7 @@ def vectors_in_one_pass(
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
         # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
         # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
-        few = in_channels <= PAIRS_CHANNELS and max_positions >= 12
+        few = in_channels <= PAIRS_CHANNELS and most_sums >= 24
         few = few or max(block * len(c.places) for c in classes) <= 2
         return OnePass(few, few)
     # All places of a row lie in one class, and in one tile: `tile_width` keeps them together.
@@ -217,7 +226,7 @@ cdef class BoxTable:
         self.level = find_level(level)
         self.double = double
         self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
-        self.max_positions = self.level.f64.max_positions if double else self.level.f32.max_positions
+        self.most_sums = self.level.f64.most_sums if double else self.level.f32.most_sums
         self.whole_tile = vectors * self.lanes
         self.along_channels = along_channels
         self.columns_first = columns_first
@@ -240,7 +249,7 @@ cdef class BoxTable:
         self.blocks = (self.out_channels + block - 1) // block
         self.depth = self.in_channels
         if pieces:
-            self.max_positions = TILE_POSITIONS
+            self.most_sums = 2 * TILE_POSITIONS
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
         if along_channels:
             # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
@@ -252,6 +261,9 @@ cdef class BoxTable:
         item = sizeof(double) if double else sizeof(float)
         if along_channels and not columns_first and not pieces:
             slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
+        self.gap = 1
+        if along_channels and not (columns_first or pieces or layout.image_runs):
+            self.gap = position_gap(geometry, self.axes[self.n_axes - 1, CELLS])
         self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         width = 2 * self.lanes
         rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
@@ -277,7 +289,7 @@ cdef class BoxTable:
         self.places = sum(len(c.places) for c in classes)
         self.list_size = max(self.places, layout.most_taps, 1)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
-        self.most_rows = min(MAX_ROWS, self.max_positions)  # as many as leave registers for two vectors each
+        self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif not along_channels and not columns_first:
@@ -361,9 +373,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
         """Most positions of a tile of so many columns, lanes along channels."""
-        if self.pieces or width <= 2 * self.lanes:
-            return self.max_positions
-        return 2 * self.max_positions * self.lanes // width
+        return TILE_POSITIONS if self.pieces else self.most_sums * self.lanes // width
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""
@@ -389,7 +399,7 @@ cdef class BoxTable:
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
-        cdef Py_ssize_t width = min(SLACK, 2 * self.max_positions // (rows * (2 if self.pairs else 1)))
+        cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * (2 if self.pairs else 1)))
         cdef Py_ssize_t item = sizeof(double) if self.double else sizeof(float)
         cdef Py_ssize_t vector_bytes = max(1, self.in_channels * self.lanes * item)
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.in_channels))

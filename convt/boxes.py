@@ -54,14 +54,15 @@ class Boxes(NamedTuple):
         """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
         item = 8 if dtype == "float64" else 4
         pieces = pieces if path.tiles else 0
-        lanes, most, _ = limits_of_tile = tile_limits(isa, dtype == "float64", pieces)
+        tile_limit = tile_limits(isa, dtype == "float64", pieces)
+        lanes = tile_limit.lanes
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
         kernel = math.prod(a.kernel for a in geometry.axes)
         weights_bytes = channels * in_channels * kernel * item
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // lanes)
-        vectors = tile_vectors(geometry, cells.classes, dtype, path, limits_of_tile, budgets[0])
-        most = 2 * most // vectors
+        vectors = tile_vectors(geometry, cells, dtype, path, tile_limit, budgets[0])
+        most = tile_limit.sums // vectors
         if path.along_channels:
             block = min(channels, (2 if path.columns_first else vectors) * lanes)
         elif path.columns_first:
@@ -115,7 +116,7 @@ class Boxes(NamedTuple):
                 continue
             if keeps_for_next(path, layout, cells.spans[1], block == channels):
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, vectors, lanes, tile, pieces))
+            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, vectors, tile_limit, tile, pieces))
             # Along channels the estimates were fitted to the smaller size as they are.
             if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)

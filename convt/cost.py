@@ -5,6 +5,7 @@ measured with AVX-512 and AMX. They need not be exact: a choice between two path
 and there it shows.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +13,20 @@ from functools import cached_property
 
 from convt._box_compute import LONG_ROW_BYTES
 from convt._box_one_pass import JOINED_VECTORS
-from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
+from convt._box_table import OnePass, TileLimits, tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, POSITIONS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, TapClass, Tile
+from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, position_gap
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
 # And below so many, by the pieces of an element, the products of pieces; single ones win in all but empty tiles.
 FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
-# What a vector of columns takes, by the vectors of its tile, lanes along channels. Wide tiles load less for as
-# many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of the time on average.
-VECTOR_TIMES = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.94}
+# What a tap of a vector of columns takes, by the vectors of its tile and the taps of its run, lanes along
+# channels. Wide tiles load less for as many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of
+# the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
+VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 # The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
 FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
@@ -58,14 +60,14 @@ ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
-LINE_CYCLES = 8  # to begin a row of packed input
+LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
 WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
-TRANSPOSING_CYCLES = 1.1  # the same, lanes along channels
+TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
 
 
 @dataclass
 class Work:
-    """A call, computed in boxes of a path, `block` output channels at a time, in tiles of `vectors` of `lanes`."""
+    """A call, computed in boxes of a path, `block` output channels at a time, in tiles of `vectors`."""
 
     geometry: Geometry
     dtype: str
@@ -74,9 +76,14 @@ class Work:
     path: Path
     block: int
     vectors: int
-    lanes: int
+    limits: TileLimits
     tile: Tile
     pieces: int
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector."""
+        return self.limits.lanes
 
     @cached_property
     def in_channels(self) -> int:
@@ -87,6 +94,11 @@ class Work:
     def kernel(self) -> int:
         """Kernel positions."""
         return math.prod(a.kernel for a in self.geometry.axes)
+
+    @cached_property
+    def gap(self) -> int:
+        """Places from one position of a tile to the next, 0 where they belong to several images."""
+        return 0 if self.path.image_runs else position_gap(self.geometry, self.layout.axes[-1, 3])
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -125,14 +137,17 @@ def estimate(work: Work) -> float:
     packed = places * work.in_channels
     if path == POSITION_TILES:
         cycles += 0.25 * packed
-    elif path.tiles:  # vectors pack floats in a tenth of their time, in their factors
+    elif path.tiles:
         cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if item == 8 else 1) * packed
-    elif path.along_channels and item == 2:
-        cycles += TRANSPOSING_CYCLES * places * -(-work.in_channels // work.lanes) * work.lanes
+    elif path.along_channels:
+        of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
+        cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
     elif not path.along_channels:
-        cycles += LINE_CYCLES * packed / float(layout.axes[-1][-1])  # more for short rows
+        inputs, *_, pitch = layout.axes[-1]
+        rows = layout.box[-2] if pitch == inputs and len(layout.box) > 2 else 1  # are one line without zeros
+        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / float(rows * pitch)
         if item == 2:
             cycles += WIDENING_CYCLES * packed
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
@@ -214,37 +229,48 @@ def channel_cycles(work: Work) -> float:
     vectors = begun = 0.0
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
-        vectors += taps * vectors_time(n, work.vectors)
+        run = taps_of_run(c.shifts, work.gap, work.vectors, work.limits)
+        vectors += taps * vectors_time(n, work.vectors, run)
         begun += TAP_CYCLES * taps * -(-n // work.vectors)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
-    positions = layout.runs * tile.cost(layout.run_length) * tile.most / tile.cost(tile.most)
+    parts = max(1, work.gap)  # of a run, whose tiles' positions lie apart
+    length = math.ceil(layout.run_length / parts)
+    positions = layout.runs * parts * tile.cost(length) * tile.most / tile.cost(tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions
 
 
-def vectors_time(n: int, vectors: int, far: bool = False) -> float:
-    """What `n` vectors of columns take in tiles of `vectors`, whose weights are far away or not."""
+def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float:
+    """What a tap of a `run` of `n` vectors of columns takes in tiles of `vectors`, their weights far or not."""
     tiles, rest = divmod(n, vectors)
-    of_whole = FAR_VECTOR if far else VECTOR_TIMES[vectors]
-    return tiles * vectors * of_whole + rest * VECTOR_TIMES.get(rest, 0)
+    of_whole = FAR_VECTOR if far else VECTOR_TIMES[vectors][run - 1]
+    of_rest = VECTOR_TIMES[rest][run - 1] if rest else 0.0
+    return tiles * vectors * of_whole + rest * of_rest
+
+
+def taps_of_run(shifts: Sequence[tuple[int, ...]], gap: int, vectors: int, limits: TileLimits) -> int:
+    """Taps that share the loads of inputs in tiles of `vectors`, on average: neighbours in a row, `gap` places
+    apart as a tile's positions are."""
+    runs = 1 + sum(b != (*a[:-1], a[-1] - gap) for a, b in itertools.pairwise(shifts))
+    return max(1, min(round(len(shifts) / runs), limits.weights // vectors, len(VECTOR_TIMES[vectors])))
 
 
 def tile_vectors(
     geometry: Geometry,
-    classes: Sequence[TapClass],
+    cells: Cells,
     dtype: str,
     path: Path,
-    limits: tuple[int, int, int],
+    limits: TileLimits,
     input_bytes: int,
 ) -> int:
-    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to the last of `limits`.
+    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to those of `limits`.
 
     Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
     the packed input of a box may take.
     """
     if not path.along_channels or path.tiles:
         return 2
-    lanes, most, widest = limits
+    lanes = limits.lanes
     item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
     channels, kernel = geometry.out_channels // geometry.group, math.prod(a.kernel for a in geometry.axes)
     positions = math.prod(a.input for a in geometry.axes)
@@ -253,35 +279,38 @@ def tile_vectors(
         n = -(-min(channels, 2 * lanes) * kernel // lanes)
         many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
         return 3 if many and vectors_time(n, 3) < vectors_time(n, 2) else 2
-    places = sum(len(c.places) for c in classes)
-    weights_bytes = max(len(c.shifts) for c in classes) * in_channels * lanes * item  # of a vector in a tile
+    gap = 0 if path.image_runs else position_gap(geometry, cells.counts[-1])
+    places = sum(len(c.places) for c in cells.classes)
+    most_taps = max(len(c.shifts) for c in cells.classes)
+    weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
     # One tap reads the input once, whatever the boxes are.
-    input_limit = input_bytes if max(len(c.shifts) for c in classes) > 1 else math.inf
+    input_limit = input_bytes if most_taps > 1 else math.inf
     far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
         """Whether a tile's weights make few slices and boxes have many cells, or whole images as with pairs."""
-        cells = SUMS_BYTES // (vectors * cell_bytes)
-        if cells < LEAST_CELLS or vectors * weights_bytes > NEAR_TILE:
+        of_box = SUMS_BYTES // (vectors * cell_bytes)
+        if of_box < LEAST_CELLS or vectors * weights_bytes > NEAR_TILE:
             return False
-        if path.image_runs and 2 * most // vectors < LEAST_IMAGES:
+        if path.image_runs and limits.sums // vectors < LEAST_IMAGES:
             return False
         whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_limit
-        return cells >= positions or not whole
+        return of_box >= positions or not whole
 
     def time(vectors: int) -> float:
         """Of all products of a position and, beyond that of pairs, of storing them."""
         far = streamed or (vectors > 3 and vectors * weights_bytes > WIDE_TILE)
         blocks, rest = divmod(channels, vectors * lanes)
         cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
-        for c in classes:
-            of_block = vectors_time(vectors * len(c.places), vectors, far)
-            of_rest = vectors_time(-(-rest * len(c.places) // lanes), vectors, far)
+        for c in cells.classes:
+            run = taps_of_run(c.shifts, gap, vectors, limits)
+            of_block = vectors_time(vectors * len(c.places), vectors, run, far)
+            of_rest = vectors_time(-(-rest * len(c.places) // lanes), vectors, run, far)
             cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)
         return cycles
 
-    best = min(filter(suits, range(3, widest + 1)), key=time, default=2)
+    best = min(filter(suits, range(3, limits.columns + 1)), key=time, default=2)
     return best if time(best) < WIDER_TIME * time(2) else 2
 
 

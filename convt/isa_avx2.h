@@ -11,6 +11,7 @@
 
 /* Beside two or three vectors of weights and one broadcast: 15 or 16 of 16 registers. */
 #define ACCUMULATORS 12
+#define MOST_WEIGHTS 3
 #define WIDEST 3
 
 #define DRAIN() _mm_sfence()
@@ -26,7 +27,12 @@
 #include "micro_half.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = ACCUMULATORS / 2, convt_avx2_f32_widest = WIDEST };
+enum {
+    convt_avx2_f32_lanes = LANES,
+    convt_avx2_f32_most_sums = ACCUMULATORS,
+    convt_avx2_f32_most_weights = MOST_WEIGHTS,
+    convt_avx2_f32_widest = WIDEST
+};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST
@@ -39,7 +45,12 @@ enum { convt_avx2_f32_lanes = LANES, convt_avx2_f32_max_positions = ACCUMULATORS
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
-enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = ACCUMULATORS / 2, convt_avx2_f64_widest = WIDEST };
+enum {
+    convt_avx2_f64_lanes = LANES,
+    convt_avx2_f64_most_sums = ACCUMULATORS,
+    convt_avx2_f64_most_weights = MOST_WEIGHTS,
+    convt_avx2_f64_widest = WIDEST
+};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST
@@ -48,6 +59,7 @@ enum { convt_avx2_f64_lanes = LANES, convt_avx2_f64_max_positions = ACCUMULATORS
 
 #undef DRAIN
 #undef ACCUMULATORS
+#undef MOST_WEIGHTS
 #undef WIDEST
 
 #if defined(__clang__)

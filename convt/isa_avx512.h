@@ -11,6 +11,7 @@
 
 /* 24 sums leave room for up to four vectors of weights and what the compiler broadcasts; 28 measured no faster. */
 #define ACCUMULATORS 24
+#define MOST_WEIGHTS 7
 #define WIDEST 4
 
 #define DRAIN() _mm_sfence()
@@ -28,7 +29,8 @@
 #undef NARROW_FLOAT16
 enum {
     convt_avx512_f32_lanes = LANES,
-    convt_avx512_f32_max_positions = ACCUMULATORS / 2,
+    convt_avx512_f32_most_sums = ACCUMULATORS,
+    convt_avx512_f32_most_weights = MOST_WEIGHTS,
     convt_avx512_f32_widest = WIDEST
 };
 #undef REAL
@@ -45,7 +47,8 @@ enum {
 #include "micro.h"
 enum {
     convt_avx512_f64_lanes = LANES,
-    convt_avx512_f64_max_positions = ACCUMULATORS / 2,
+    convt_avx512_f64_most_sums = ACCUMULATORS,
+    convt_avx512_f64_most_weights = MOST_WEIGHTS,
     convt_avx512_f64_widest = WIDEST
 };
 #undef REAL
@@ -56,6 +59,7 @@ enum {
 
 #undef DRAIN
 #undef ACCUMULATORS
+#undef MOST_WEIGHTS
 #undef WIDEST
 
 #if defined(__clang__)

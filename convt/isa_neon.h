@@ -3,6 +3,7 @@
 #define CONVT_NEON
 
 #define ACCUMULATORS 24
+#define MOST_WEIGHTS 7
 #define WIDEST 4
 
 /* The compilers' vector types have no streaming store: an ordinary one. */
@@ -19,7 +20,12 @@
 #include "micro_half.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = ACCUMULATORS / 2, convt_neon_f32_widest = WIDEST };
+enum {
+    convt_neon_f32_lanes = LANES,
+    convt_neon_f32_most_sums = ACCUMULATORS,
+    convt_neon_f32_most_weights = MOST_WEIGHTS,
+    convt_neon_f32_widest = WIDEST
+};
 #undef REAL
 #undef LANES
 #undef NAME
@@ -28,7 +34,12 @@ enum { convt_neon_f32_lanes = LANES, convt_neon_f32_max_positions = ACCUMULATORS
 #define LANES 2
 #define NAME(kernel) convt_neon_f64_##kernel
 #include "micro.h"
-enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = ACCUMULATORS / 2, convt_neon_f64_widest = WIDEST };
+enum {
+    convt_neon_f64_lanes = LANES,
+    convt_neon_f64_most_sums = ACCUMULATORS,
+    convt_neon_f64_most_weights = MOST_WEIGHTS,
+    convt_neon_f64_widest = WIDEST
+};
 #undef REAL
 #undef LANES
 #undef NAME
@@ -37,6 +48,7 @@ enum { convt_neon_f64_lanes = LANES, convt_neon_f64_max_positions = ACCUMULATORS
 #undef DRAIN
 #undef STORE_FIRST
 #undef ACCUMULATORS
+#undef MOST_WEIGHTS
 #undef WIDEST
 
 static int convt_neon_runs_here(void)

@@ -9,22 +9,22 @@
 #include "half.h"
 #include "levels.h"
 
-/* The next loop, of at most 16 rounds, is unrolled and what it indexes with constants becomes registers; or two rounds
+/* The next loop, of at most 32 rounds, is unrolled and what it indexes with constants becomes registers; or two rounds
    of it, however many there are, become one. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #define UNROLL_TWICE _Pragma("GCC unroll 2")
 #endif
 #define UNROLLED(i, n) UNROLL for (int i = 0; i < (n); i++)
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
-    {prefix##lanes,        prefix##max_positions, prefix##widest,        prefix##channels,  prefix##native,            \
-     prefix##native_tiles, prefix##positions,     prefix##positions_out, prefix##transpose, prefix##accumulate,        \
-     prefix##add_rows,     prefix##interleave,    prefix##drain,         prefix##lines,     prefix##filled_lines,      \
-     prefix##transpose_to, prefix##finite}
+    {prefix##lanes,        prefix##most_sums,    prefix##most_weights, prefix##widest,        prefix##channels,        \
+     prefix##native,       prefix##native_tiles, prefix##positions,    prefix##positions_out, prefix##transpose,       \
+     prefix##accumulate,   prefix##add_rows,     prefix##interleave,   prefix##drain,         prefix##lines,           \
+     prefix##filled_lines, prefix##transpose_to, prefix##finite}
 #define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##interleave_narrow, prefix##transpose_narrow}
 /* The kernels of a level, with tile registers or {0}. */
 #define CONVT_LEVEL(isa, kernels, ...)                                                                                 \

@@ -34,9 +34,10 @@ typedef struct {
 
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
-        int lanes;         /* elements of a vector */                                                                  \
-        int max_positions; /* of a tile of `channels` of 1 or 2 vectors; 2 / v times it of v > 2 */                    \
-        int widest;        /* most vectors of such a tile */                                                           \
+        int lanes;        /* elements of a vector */                                                                   \
+        int most_sums;    /* vectors of sums of a tile */                                                              \
+        int most_weights; /* of weights, its taps' in a run, lanes along channels */                                   \
+        int widest;       /* most vectors of its columns */                                                            \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
                          const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
                          int begun, REAL *out, ptrdiff_t out_step);                                                    \

@@ -21,6 +21,8 @@ from convt.geometry import Axis, Geometry
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
 SUMS_BYTES = 1 << 19
+# Positions of a tile may lie so far apart if a row has enough of them.
+MOST_GAP, GAP_CELLS = 4, 8
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
 MAX_AXES = 8
@@ -189,6 +191,18 @@ class Tile(NamedTuple):
     def cost(self, length: int) -> int:
         """Relative time of a run."""
         return -(-length // self.unit) * self.unit + -(-length // self.most) * self.load
+
+
+def position_gap(geometry: Geometry, cells: int) -> int:
+    """Places from one position of a tile to the next, lanes along channels, in rows of so many cells.
+
+    As many as lie between the taps of a row if these are several: they share the loads of inputs then.
+    """
+    axis = geometry.axes[-1]
+    common = math.gcd(axis.dilation, axis.stride)
+    gap = axis.dilation // common
+    several = axis.kernel > axis.stride // common
+    return gap if several and gap <= MOST_GAP and GAP_CELLS * gap <= cells else 1
 
 
 class BoxSize(NamedTuple):

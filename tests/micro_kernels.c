@@ -70,7 +70,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int i = 0; i < 64; i++)                                                                                   \
             bias[i] = rand() % 7 - 3;                                                                                  \
         for (int v = 1; v <= k->widest; v++)                                                                           \
-            for (int p = 1; p * (v < 2 ? 2 : v) <= 2 * k->max_positions; p++) {                                        \
+            for (int p = 1; p * v <= k->most_sums; p++) {                                                              \
                 const int width = v * lanes;                                                                           \
                 k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                          \
                 for (int i = 0; i < p; i++)                                                                            \
@@ -95,7 +95,28 @@ static void report(const char *level, const char *kernel, int wrong)
             }                                                                                                          \
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
-        for (int p = 1; p <= 3 * k->max_positions; p++)                                                                \
+        for (int v = 1; v <= k->widest; v++)                                                                           \
+            for (int p = 1; p * v <= k->most_sums; p++)                                                                \
+                for (int run = 2; run <= 7; run++) { /* taps one position before each other, none and one more */      \
+                    const int width = v * lanes, all = run + 2;                                                        \
+                    ptrdiff_t at[9];                                                                                   \
+                    for (int t = 0; t < run; t++)                                                                      \
+                        at[t] = (run - 1 - t) * CHANNELS;                                                              \
+                    at[run] = CONVT_NO_TAP;                                                                            \
+                    at[run + 1] = 11;                                                                                  \
+                    k->channels(p, v, all, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                         \
+                    for (int i = 0; i < p; i++)                                                                        \
+                        for (int j = 0; j < width; j++) {                                                              \
+                            REAL sum = 0;                                                                              \
+                            for (int t = 0; t < all; t++)                                                              \
+                                for (int c = 0; t != run && c < CHANNELS; c++)                                         \
+                                    sum += x[at[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];            \
+                            wrong += sum != out[i * width + j];                                                        \
+                        }                                                                                              \
+                }                                                                                                      \
+        report(level, #REAL " channels of runs", wrong);                                                               \
+        wrong = 0;                                                                                                     \
+        for (int p = 1; 2 * p <= 3 * k->most_sums; p++)                                                                \
             for (int many = 0; many < 6; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */  \
                 const int some = many % 2 ? 20 : 1, tiles = many >= 2, all = 3 * lanes + (tiles ? 0 : 3);              \
                 const int x_row = some + 1, row = all + 2;                                                             \

@@ -1113,10 +1113,11 @@ def test_images_of_one_position_with_many_columns(level):
 @pytest.mark.parametrize("path", [path for path in paths.VECTOR_PATHS if path.along_channels])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("channels", [17, 24, 48, 64, 75, 112])  # whole tiles and rests
-def test_wide_tiles(level, path, dtype, channels):
+@pytest.mark.parametrize("taps", [1, 3])  # of a row
+def test_wide_tiles(level, path, dtype, channels, taps):
     rng = np.random.default_rng(channels)
-    x, w = integer_data(rng, (9, 6, 3, 5)), integer_data(rng, (6, channels, 3, 3))
-    attributes = {"strides": [2, 1], "pads": [1, 1, 1, 1]}
+    x, w = integer_data(rng, (9, 6, 3, 5)), integer_data(rng, (6, channels, 3, taps))
+    attributes = {"strides": [2, 1], "pads": [1, taps // 2, 1, taps // 2]}
     with forced((level, path)):
         y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
@@ -1140,13 +1141,48 @@ def test_weights_are_packed_for_each_width_of_tiles(level):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_of_every_width_are_reached(level, dtype):
-    lanes, _, widest = tile_limits(level, dtype == "float64", 0)
+    limits = tile_limits(level, dtype == "float64", 0)
     found = set()
     with forced((level, paths.CHANNELS)):
-        for vectors in range(2, widest + 1):
-            layer = convt.ConvTranspose(np.ones((32, vectors * lanes, 3, 3), dtype), pads=[1, 1, 1, 1])
+        for vectors in range(2, limits.columns + 1):
+            # One tap a row: of several, tiles of two vectors load as little.
+            layer = convt.ConvTranspose(np.ones((32, vectors * limits.lanes, 3, 1), dtype), pads=[1, 0, 1, 0])
             found.add(layer.explain((1, 32, 12, 12))["tiles"]["vectors"])
-    assert found == set(range(2, widest + 1))
+    assert found == set(range(2, limits.columns + 1))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "cells"),
+    [
+        *((kernel, 1, 1, 29) for kernel in (2, 3, 4, 5, 7)),  # runs of two and three taps
+        *((3, 1, dilation, cells) for dilation in (2, 3, 4) for cells in (8 * dilation - 1, 8 * dilation, 61)),
+        (5, 2, 6, 40),  # every phase has all taps, three places apart
+        (4, 3, 2, 16),
+        (2, 1, 5, 60),  # too far apart
+    ],
+)
+def test_taps_of_a_row_that_share_inputs(level, dtype, threads, kernel, stride, dilation, cells):
+    rng = np.random.default_rng(kernel)
+    x, w = integer_data(rng, (2, 5, 3, cells)), integer_data(rng, (5, 21, 2, kernel))
+    attributes = {"strides": [1, stride], "pads": [0, 1, 1, 0], "dilations": [1, dilation]}
+    with forced((level, paths.CHANNELS)):
+        y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), n_threads=threads, **attributes)
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (4, 1), (5, 1), (3, 2), (3, 3)])
+def test_sums_of_runs_do_not_depend_on_threads(level, kernel, dilation):
+    rng = np.random.default_rng(kernel)
+    x = rng.standard_normal((1, 7, 5, 50), np.float32)
+    w = rng.standard_normal((7, 40, 3, kernel), np.float32)
+    with forced((level, paths.CHANNELS)):
+        results = [convt.conv_transpose(x, w, dilations=[1, dilation], n_threads=n) for n in (1, 2, 3, 7)]
+    for y in results[1:]:
+        np.testing.assert_array_equal(y, results[0])
 
 
 @every_way
