@@ -53,9 +53,9 @@ cdef inline const Py_ssize_t *run_taps(
 
 
 cdef inline void multiply_tile(
-    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t taps, const Py_ssize_t *offsets,
-    Py_ssize_t channels, bint begun, const real_t *input, const real_t *w, const real_t *soon, Py_ssize_t soon_step,
-    real_t *out, Py_ssize_t out_step,
+    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t taps, Py_ssize_t row_taps,
+    const Py_ssize_t *offsets, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
+    const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
     """`channels` of the level. Tile registers multiply all channels at once: their sums are never `begun`."""
     cdef int vectors = width // table.lanes
@@ -66,11 +66,13 @@ cdef inline void multiply_tile(
         )
     elif real_t is float:
         table.level.f32.channels(
-            positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out, out_step
+            positions, vectors, taps, row_taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out,
+            out_step,
         )
     else:
         table.level.f64.channels(
-            positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out, out_step
+            positions, vectors, taps, row_taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out,
+            out_step,
         )
 
 
@@ -134,7 +136,7 @@ cdef void multiply_along_channels(
                         soon = w + n_taps * depth * (tile + nth * soon_step)
                         nth += 1
                         multiply_tile(
-                            table, p_end - p, tile, n_taps, offsets, depth, first > 0,
+                            table, p_end - p, tile, n_taps, classes.row_taps[i], offsets, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
@@ -179,8 +181,8 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, tile, 1, &table.products.tap_offset[0], table.depth, False, input + p * table.x_step,
-                w, w, 0, out + p * step + done, step,
+                table, p_end - p, tile, 1, 1, &table.products.tap_offset[0], table.depth, False,
+                input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
         done += tile

@@ -29,7 +29,7 @@ cdef extern from "levels.h" nogil:
         int most_weights
         int widest
         void (*channels)(
-            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
@@ -67,7 +67,7 @@ cdef extern from "levels.h" nogil:
         int most_weights
         int widest
         void (*channels)(
-            int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
@@ -188,6 +188,7 @@ cdef class ClassList:
     cdef int64_t[::1] kernel_index  # [place][tap]
     cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
     cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
+    cdef int64_t[::1] row_taps  # of a class, neighbours in a row of the input
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil
@@ -203,7 +204,7 @@ cdef class BoxTable:
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places
-    cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels
+    cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of

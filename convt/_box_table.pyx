@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convt.tiling import TapClass, position_gap
+from convt.tiling import TapClass, taps_of_row
 
 cdef extern from "kernels.h" nogil:
     const convt_level convt_levels[]
@@ -32,8 +32,8 @@ def has_tiles(str level):
 
 
 class TileLimits(NamedTuple):
-    """Elements of a vector, and most vectors of a tile: of sums and, lanes along channels, of columns and of weights,
-    which are those of a run of taps."""
+    """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
+    of weights, columns times taps of a run."""
 
     lanes: int
     sums: int
@@ -170,7 +170,7 @@ cdef const convt_level *find_level(str level) except NULL:
 cdef class ClassList:
     """Tap classes in flat arrays; those of class i lie at [first[i], first[i + 1])."""
 
-    def __init__(self, classes, origin, steps, Py_ssize_t scale):
+    def __init__(self, classes, origin, steps, Py_ssize_t scale, Py_ssize_t gap):
         self.n = len(classes)
         self.first_tap = np.cumsum([0] + [len(c.shifts) for c in classes], dtype=np.int64)
         self.first_place = np.cumsum([0] + [len(c.places) for c in classes], dtype=np.int64)
@@ -179,6 +179,7 @@ cdef class ClassList:
         self.kernel_index = np.array(kernel or [0], dtype=np.int64)
         shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
         self.shifts = shifts
+        self.row_taps = np.array([taps_of_row(c.shifts, gap) for c in classes], dtype=np.int64)
         self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil:
@@ -263,7 +264,7 @@ cdef class BoxTable:
             slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
         self.gap = 1
         if along_channels and not (columns_first or pieces or layout.image_runs):
-            self.gap = position_gap(geometry, self.axes[self.n_axes - 1, CELLS])
+            self.gap = layout.gap
         self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         width = 2 * self.lanes
         rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
@@ -273,13 +274,13 @@ cdef class BoxTable:
         classes = layout.classes
         origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
         scale = self.x_step if along_channels else 1
-        self.classes = ClassList(classes, origin, steps, scale)
+        self.classes = ClassList(classes, origin, steps, scale, layout.gap)
         self.products = self.classes
         if columns_first:
             every = TapClass(
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
-            self.products = ClassList([every], origin, steps, scale)
+            self.products = ClassList([every], origin, steps, scale, 0)
         if columns_first and not along_channels:
             kept = np.zeros(self.kernel, dtype=np.int64)
             for c in classes:

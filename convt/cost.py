@@ -5,7 +5,6 @@ measured with AVX-512 and AMX. They need not be exact: a choice between two path
 and there it shows.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, TileLimits, tiles_in_one_pass, vectors_in_one_pass
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, POSITIONS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, position_gap
+from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
@@ -96,11 +95,6 @@ class Work:
         return math.prod(a.kernel for a in self.geometry.axes)
 
     @cached_property
-    def gap(self) -> int:
-        """Places from one position of a tile to the next, 0 where they belong to several images."""
-        return 0 if self.path.image_runs else position_gap(self.geometry, self.layout.axes[-1, 3])
-
-    @cached_property
     def weight_bytes(self) -> int:
         """Of a packed weight."""
         return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
@@ -144,7 +138,7 @@ def estimate(work: Work) -> float:
     elif path.along_channels:
         of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
         cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
-    elif not path.along_channels:
+    else:
         inputs, *_, pitch = layout.axes[-1]
         rows = layout.box[-2] if pitch == inputs and len(layout.box) > 2 else 1  # are one line without zeros
         cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / float(rows * pitch)
@@ -229,12 +223,12 @@ def channel_cycles(work: Work) -> float:
     vectors = begun = 0.0
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
-        run = taps_of_run(c.shifts, work.gap, work.vectors, work.limits)
+        run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         begun += TAP_CYCLES * taps * -(-n // work.vectors)
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
-    parts = max(1, work.gap)  # of a run, whose tiles' positions lie apart
+    parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
     positions = layout.runs * parts * tile.cost(length) * tile.most / tile.cost(tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions
@@ -248,11 +242,9 @@ def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float
     return tiles * vectors * of_whole + rest * of_rest
 
 
-def taps_of_run(shifts: Sequence[tuple[int, ...]], gap: int, vectors: int, limits: TileLimits) -> int:
-    """Taps that share the loads of inputs in tiles of `vectors`, on average: neighbours in a row, `gap` places
-    apart as a tile's positions are."""
-    runs = 1 + sum(b != (*a[:-1], a[-1] - gap) for a, b in itertools.pairwise(shifts))
-    return max(1, min(round(len(shifts) / runs), limits.weights // vectors, len(VECTOR_TIMES[vectors])))
+def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:
+    """Of so many taps of a row, how many share the loads of inputs in tiles of `vectors`: as in `channels`."""
+    return max(1, min(taps, limits.weights // vectors, len(VECTOR_TIMES[vectors])))
 
 
 def tile_vectors(
@@ -279,7 +271,7 @@ def tile_vectors(
         n = -(-min(channels, 2 * lanes) * kernel // lanes)
         many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
         return 3 if many and vectors_time(n, 3) < vectors_time(n, 2) else 2
-    gap = 0 if path.image_runs else position_gap(geometry, cells.counts[-1])
+    gap = 0 if path.image_runs else cells.gap
     places = sum(len(c.places) for c in cells.classes)
     most_taps = max(len(c.shifts) for c in cells.classes)
     weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
@@ -304,7 +296,7 @@ def tile_vectors(
         blocks, rest = divmod(channels, vectors * lanes)
         cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
         for c in cells.classes:
-            run = taps_of_run(c.shifts, gap, vectors, limits)
+            run = taps_of_run(taps_of_row(c.shifts, gap), vectors, limits)
             of_block = vectors_time(vectors * len(c.places), vectors, run, far)
             of_rest = vectors_time(-(-rest * len(c.places) // lanes), vectors, run, far)
             cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)

@@ -2,6 +2,7 @@
 
 #define CONVT_NEON
 
+/* As on AVX-512. */
 #define ACCUMULATORS 24
 #define MOST_WEIGHTS 7
 #define WIDEST 4

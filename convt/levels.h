@@ -36,11 +36,11 @@ typedef struct {
     struct {                                                                                                           \
         int lanes;        /* elements of a vector */                                                                   \
         int most_sums;    /* vectors of sums of a tile */                                                              \
-        int most_weights; /* of weights, its taps' in a run, lanes along channels */                                   \
+        int most_weights; /* of weights of `channels`: columns times taps of a run */                                  \
         int widest;       /* most vectors of its columns */                                                            \
-        void (*channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,  \
-                         const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,        \
-                         int begun, REAL *out, ptrdiff_t out_step);                                                    \
+        void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,  \
+                         ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
+                         ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
         void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
                        ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \

@@ -111,9 +111,10 @@ INLINE void NAME(channels_run)(const int positions, const int vectors, const int
 }
 
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
-INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
-                                ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step)
+INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, ptrdiff_t row_taps,
+                                const ptrdiff_t *tap_offset, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
+                                const REAL *w, const REAL *soon, ptrdiff_t soon_step, int begun, REAL *out,
+                                ptrdiff_t out_step)
 {
     VECTOR sums[MOST_POSITIONS(1)][WIDEST];
     UNROLLED (p, positions)
@@ -124,16 +125,15 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
             UNROLLED (v, vectors)
                 sums[p][v] = LOAD(out + p * out_step + v * LANES);
     for (ptrdiff_t t = 0; t < taps;) {
-        const int none = tap_offset[t] == CONVT_NO_TAP;
-        int run = 1;
-        while (!none && t + run < taps && tap_offset[t + run] == tap_offset[t] - run * x_step)
-            run++;
-        if (run > MOST_TAPS(vectors)) /* two and two of four rather than three and one */
-            run = MOST_TAPS(vectors) > 2 && run == 4 ? 2 : MOST_TAPS(vectors);
+        const ptrdiff_t left = row_taps - t % row_taps; /* of a row */
+        /* Two and two of four rather than three and one. */
+        const int run = left <= MOST_TAPS(vectors)            ? left
+                        : MOST_TAPS(vectors) > 2 && left == 4 ? 2
+                                                              : MOST_TAPS(vectors);
 #define RUN(n)                                                                                                         \
     NAME(channels_run)(positions, vectors, n, channels, x + tap_offset[t + (n) - 1], x_step, w, soon, soon_step, sums)
-        if (none)
-            ;
+        if (tap_offset[t] == CONVT_NO_TAP)
+            ; /* nor the others of the row */
         else if (MOST_TAPS(vectors) > 2 && run == 3)
             RUN(MOST_TAPS(vectors) > 2 ? 3 : 1);
         else if (MOST_TAPS(vectors) > 1 && run == 2)
@@ -185,16 +185,18 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
         break;
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
-   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, added to what it
-   holds if that is `begun`. Meanwhile what lies from `soon` on is fetched into the second-level cache, `soon_step`
-   elements further with every channel: the weights that come after these. One line a channel, also where these are
-   several: to ask for both of two is no faster (-2 to +3 %), even of weights that come from memory. */
-static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t channels,
-                           const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                           int begun, REAL *out, ptrdiff_t out_step)
+   Taps come in rows of `row_taps`, each reading the position before the last one's; two or three of a row make a run.
+   Runs are part of the order of summation: they must follow from the geometry, not from offsets, which boxes change.
+   w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, added to what it holds if that
+   is `begun`. Meanwhile what lies from `soon` on is fetched into the second-level cache, `soon_step` elements further
+   with every channel and tap, a run at once: the weights that come after these. One line a channel, also where these
+   are several: to ask for both of two is no faster (-2 to +3 %), even of weights that come from memory. */
+static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,
+                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
+                           ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step)
 {
 #define CALL(p, v)                                                                                                     \
-    NAME(channels_tile)(p, v, taps, tap_offset, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
+    NAME(channels_tile)(p, v, taps, row_taps, tap_offset, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
     switch (vectors) {
     case 1:
         EVERY_TILE(positions, 1, CALL)
@@ -304,7 +306,7 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
 #define TWO(some, two) PART(some, two, 0)
 #define FETCH_ONE(some, two) PART(some, 1, later)
 #define ONE(some, two) PART(some, 1, 0)
-            const ptrdiff_t some = (t + 1) * positions / tiles - p;
+            const ptrdiff_t some = (t + 1) * positions / tiles - p; /* of one vector as few as of two */
             if (n - j > LANES && later && t == 0)
                 EVERY_TILE(some, 2, FETCH_TWO)
             else if (n - j > LANES)

@@ -11,6 +11,7 @@ at one constant step: a *run*. Neighbouring rows share the zeros between them, w
 of 19 places. Or a run is the same cell of several images, which needs no zeros.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from convt.geometry import Axis, Geometry
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
 SUMS_BYTES = 1 << 19
-# Positions of a tile may lie so far apart if a row has enough of them.
+# Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
@@ -59,6 +60,20 @@ class Cells(NamedTuple):
         """Places of a cell."""
         return math.prod(min(axis.stride, axis.output) for axis in self.axes)
 
+    @property
+    def gap(self) -> int:
+        """Places from one position of a tile to the next, lanes along channels.
+
+        As many as lie between the taps of a row if these are several: they share the loads of inputs then.
+
+        It is part of the order of summation: nothing that depends on threads, as boxes do, may change it.
+        """
+        axis = self.axes[-1]
+        common = math.gcd(axis.dilation, axis.stride)
+        gap = axis.dilation // common
+        several = axis.kernel > axis.stride // common
+        return gap if several and gap <= MOST_GAP and GAP_CELLS * gap <= self.counts[-1] else 1
+
 
 class BoxLayout(NamedTuple):
     """A box of cells and its scratch. Axis 0 is the batch, the others are spatial.
@@ -78,6 +93,8 @@ class BoxLayout(NamedTuple):
         Of a full box.
     input_elements : int
         Places of a full box's packed input.
+    gap : int
+        As of the cells; 0 for runs of images, no taps of which are neighbours.
     chain : int
         Boxes along axis 1 that one task computes one after the other. What two of them share of the packed
         input, or of its products, is kept.
@@ -91,6 +108,7 @@ class BoxLayout(NamedTuple):
     runs: int
     run_length: int
     input_elements: int
+    gap: int = 1
     chain: int = 1
 
     @property
@@ -193,16 +211,15 @@ class Tile(NamedTuple):
         return -(-length // self.unit) * self.unit + -(-length // self.most) * self.load
 
 
-def position_gap(geometry: Geometry, cells: int) -> int:
-    """Places from one position of a tile to the next, lanes along channels, in rows of so many cells.
-
-    As many as lie between the taps of a row if these are several: they share the loads of inputs then.
-    """
-    axis = geometry.axes[-1]
-    common = math.gcd(axis.dilation, axis.stride)
-    gap = axis.dilation // common
-    several = axis.kernel > axis.stride // common
-    return gap if several and gap <= MOST_GAP and GAP_CELLS * gap <= cells else 1
+def taps_of_row(shifts: Sequence[tuple[int, ...]], gap: int) -> int:
+    """How many taps of a class read inputs of one row, each `gap` places before the last one; 1 if others do."""
+    taps = [1]
+    for before, after in itertools.pairwise(shifts):
+        if after == (*before[:-1], before[-1] - gap):
+            taps[-1] += 1
+        else:
+            taps.append(1)
+    return taps[0] if len(set(taps)) == 1 else 1
 
 
 class BoxSize(NamedTuple):
@@ -342,7 +359,15 @@ def lay_out(
         dtype=np.int64,
     )
     return BoxLayout(
-        table, cells.classes, size.run_axis, boxes, size.steps, size.runs, size.run_length, size.input_elements
+        table,
+        cells.classes,
+        size.run_axis,
+        boxes,
+        size.steps,
+        size.runs,
+        size.run_length,
+        size.input_elements,
+        0 if images else cells.gap,
     )
 
 

@@ -58,13 +58,13 @@ static void report(const char *level, const char *kernel, int wrong)
     }                                                                                                                  \
     static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
     {                                                                                                                  \
-        static REAL x[4096], w[4096], bias[64], out[18000] __attribute__((aligned(64)));                               \
+        static REAL x[4096], w[8192], bias[64], out[18000] __attribute__((aligned(64)));                               \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
         const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
         const int n = 20, lanes = k->lanes;                                                                            \
         int wrong = 0;                                                                                                 \
-        for (int i = 0; i < 4096; i++) {                                                                               \
-            x[i] = rand() % 7 - 3;                                                                                     \
+        for (int i = 0; i < 8192; i++) {                                                                               \
+            x[i / 2] = rand() % 7 - 3;                                                                                 \
             w[i] = rand() % 7 - 3;                                                                                     \
         }                                                                                                              \
         for (int i = 0; i < 64; i++)                                                                                   \
@@ -72,7 +72,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int v = 1; v <= k->widest; v++)                                                                           \
             for (int p = 1; p * v <= k->most_sums; p++) {                                                              \
                 const int width = v * lanes;                                                                           \
-                k->channels(p, v, TAPS, taps, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                          \
+                k->channels(p, v, TAPS, 1, taps, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                       \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
                         REAL sum = 0;                                                                                  \
@@ -84,7 +84,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 const ptrdiff_t second[TAPS] = {CONVT_NO_TAP, taps[1]};                                                \
                 for (int i = 0; i < p * width; i++)                                                                    \
                     out[i] = 7;                                                                                        \
-                k->channels(p, v, TAPS, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);                        \
+                k->channels(p, v, TAPS, 1, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);                     \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
                         REAL sum = 7;                                                                                  \
@@ -97,22 +97,24 @@ static void report(const char *level, const char *kernel, int wrong)
         wrong = 0;                                                                                                     \
         for (int v = 1; v <= k->widest; v++)                                                                           \
             for (int p = 1; p * v <= k->most_sums; p++)                                                                \
-                for (int run = 2; run <= 7; run++) { /* taps one position before each other, none and one more */      \
-                    const int width = v * lanes, all = run + 2;                                                        \
-                    ptrdiff_t at[9];                                                                                   \
-                    for (int t = 0; t < run; t++)                                                                      \
-                        at[t] = (run - 1 - t) * CHANNELS;                                                              \
-                    at[run] = CONVT_NO_TAP;                                                                            \
-                    at[run + 1] = 11;                                                                                  \
-                    k->channels(p, v, all, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                         \
-                    for (int i = 0; i < p; i++)                                                                        \
-                        for (int j = 0; j < width; j++) {                                                              \
-                            REAL sum = 0;                                                                              \
-                            for (int t = 0; t < all; t++)                                                              \
-                                for (int c = 0; t != run && c < CHANNELS; c++)                                         \
-                                    sum += x[at[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];            \
-                            wrong += sum != out[i * width + j];                                                        \
+                for (int row = 2; row <= 7; row++) { /* two rows of so many taps, none of the first or all */          \
+                    const int width = v * lanes;                                                                       \
+                    for (int first = 0; first <= row; first += row) {                                                  \
+                        ptrdiff_t at[14];                                                                              \
+                        for (int t = 0; t < row; t++) {                                                                \
+                            at[t] = first ? CONVT_NO_TAP : (row - 1 - t) * CHANNELS;                                   \
+                            at[row + t] = 11 + (row - 1 - t) * CHANNELS;                                               \
                         }                                                                                              \
+                        k->channels(p, v, 2 * row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);            \
+                        for (int i = 0; i < p; i++)                                                                    \
+                            for (int j = 0; j < width; j++) {                                                          \
+                                REAL sum = 0;                                                                          \
+                                for (int t = first; t < 2 * row; t++)                                                  \
+                                    for (int c = 0; c < CHANNELS; c++)                                                 \
+                                        sum += x[at[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];        \
+                                wrong += sum != out[i * width + j];                                                    \
+                            }                                                                                          \
+                    }                                                                                                  \
                 }                                                                                                      \
         report(level, #REAL " channels of runs", wrong);                                                               \
         wrong = 0;                                                                                                     \

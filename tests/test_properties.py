@@ -1174,13 +1174,31 @@ def test_taps_of_a_row_that_share_inputs(level, dtype, threads, kernel, stride, 
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (4, 1), (5, 1), (3, 2), (3, 3)])
-def test_sums_of_runs_do_not_depend_on_threads(level, kernel, dilation):
-    rng = np.random.default_rng(kernel)
-    x = rng.standard_normal((1, 7, 5, 50), np.float32)
-    w = rng.standard_normal((7, 40, 3, kernel), np.float32)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "dilation"),
+    [
+        (
+            (1, 1024, 4, 4),
+            (1024, 520, 3, 2),
+            1,
+        ),  # boxes of one cell: rows of taps follow each other in their input
+        ((1, 512, 3, 3), (512, 520, 3, 4), 1),
+        ((2, 512, 4, 4), (512, 520, 2, 5), 1),
+        ((1, 70, 9, 50), (70, 24, 3, 5), 1),
+        ((1, 70, 9, 50), (70, 24, 3, 4), 2),
+    ],
+)
+def test_sums_of_runs_do_not_depend_on_threads(level, x_shape, w_shape, dilation):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(x_shape, np.float32), rng.standard_normal(w_shape, np.float32)
+    attributes = {"pads": [1, 1, 1, 0], "dilations": [1, dilation]}
+    results, boxes = [], set()
     with forced((level, paths.CHANNELS)):
-        results = [convt.conv_transpose(x, w, dilations=[1, dilation], n_threads=n) for n in (1, 2, 3, 7)]
+        for threads in (1, 8, 16, 64):
+            layer = convt.ConvTranspose(w, n_threads=threads, **attributes)
+            results.append(layer(x))
+            boxes.add(layer.explain(x.shape)["tiles"]["box"])
+    assert len(boxes) > 1
     for y in results[1:]:
         np.testing.assert_array_equal(y, results[0])
 
