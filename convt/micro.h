@@ -12,9 +12,8 @@
 
    A tile keeps its sums in registers through the whole reduction, or a slice of many channels or some where weights are
    read as they lie: one chain of fused multiply-adds per output, slices outside, then taps or runs of them, channels
-   inside, in a run its taps innermost. Of packed weights of one tap two channels a round: with one layers took 1 to 10
-   % longer, four are no better. gcc 12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly).
- */
+   inside, in a run its taps innermost. Of single taps two channels a round: with one layers took 1 to 10 % longer, four
+   are no better. gcc 12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
@@ -51,8 +50,7 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #if WIDEST < 3 || WIDEST > 4
 #error "tiles of `channels` are three or four vectors wide at most"
 #endif
-/* Positions of a tile of so many vectors, as many sums in all: 24 load 25 vectors one by one, 14 in pairs, 10 by fours.
- */
+/* Positions of a tile of so many vectors, as many sums in all: 24 load 25 vectors singly, 14 in pairs, 10 by fours. */
 #define MOST_POSITIONS(vectors) (ACCUMULATORS / (vectors))
 
 /* Taps of a run, up to three, of which a tile of so many vectors holds the weights beside the sums and an input. */
@@ -98,13 +96,14 @@ INLINE void NAME(channels_run)(const int positions, const int vectors, const int
     NAME(channel_of_run)(positions, vectors, taps, rows, x_step, c, w_of, sums);                                       \
     __builtin_prefetch(soon, 0, 2);                                                                                    \
     soon += soon_step;
-    if (taps == 1)
-        UNROLL_TWICE
-    for (ptrdiff_t c = 0; c < channels; c++) {
-        CHANNEL
+    if (taps > 1) {
+        for (ptrdiff_t c = 0; c < channels; c++) {
+            CHANNEL
+        }
+        return;
     }
-    else for (ptrdiff_t c = 0; c < channels; c++)
-    {
+    UNROLL_TWICE
+    for (ptrdiff_t c = 0; c < channels; c++) {
         CHANNEL
     }
 #undef CHANNEL
