@@ -11,8 +11,9 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
     _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
-    _box_weights, _box_table  their packed weights, and what the loops know of boxes and levels
+    _box_weights, _box_table  their packed weights, and what the loops know of boxes
     _native                   images of one position, with the weights as they are
+    _levels                   the levels of this build, and the limits of their tiles
     micro.h, isa_amx.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
     _kernels, packing         the generic level: phases in plain loops, and its weights
 

@@ -27,10 +27,10 @@ from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, SHORT_ROW, STREAM_BYTES, BoxTable, real_t,
-    tile_rows_t,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, SHORT_ROW, STREAM_BYTES, BoxTable,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
+from convt._levels cimport real_t, tile_rows_t
 
 from convt._memory import WORKSPACES
 from convt.geometry import DTYPES

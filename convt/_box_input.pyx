@@ -5,10 +5,9 @@ from libc.stdint cimport int64_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, array_axis, precision_in_place, read_line
-from convt._box_table cimport (
-    BOX, MAX_LANES, TILE_CHANNELS, TILE_FLOATS, BoxTable, real_t, transpose,
-)
+from convt._box_table cimport BOX, MAX_LANES, BoxTable, transpose
 from convt._elements cimport read
+from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous

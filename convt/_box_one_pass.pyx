@@ -12,11 +12,9 @@ from convt._box_operands cimport (
     LONG_ROW, Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
     rows_follow,
 )
-from convt._box_table cimport (
-    CACHE_LINE, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable, lines_t, real_t,
-    tap_class_t, tile_rows_t,
-)
+from convt._box_table cimport CACHE_LINE, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16
+from convt._levels cimport lines_t, real_t, tap_class_t, tile_rows_t
 
 cdef enum:
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most

@@ -3,8 +3,9 @@
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from convt._box_table cimport BOX, CELLS, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t
+from convt._box_table cimport BOX, CELLS, MAX_AXES, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, read, write
+from convt._levels cimport real_t
 
 
 cdef enum:

@@ -6,8 +6,9 @@ from libc.stdint cimport int64_t, uint16_t
 from convt._box_operands cimport (
     Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line
 )
-from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, real_t, transpose
+from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, transpose
 from convt._elements cimport BFLOAT16, write
+from convt._levels cimport real_t
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two

@@ -1,5 +1,6 @@
 from convt._box_operands cimport Box, Operands, Scratch
-from convt._box_table cimport BoxTable, real_t
+from convt._box_table cimport BoxTable
+from convt._levels cimport real_t
 
 
 cdef bint multiply(

@@ -12,10 +12,10 @@ from libc.string cimport memcpy, memmove, memset
 from convt._box_input cimport Inside, first_input, part_inside, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
-    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, NO_TAP, TILE_POSITIONS, BoxTable, ClassList, real_t,
-    transpose_columns,
+    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList, transpose_columns,
 )
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
+from convt._levels cimport NO_TAP, TILE_POSITIONS, real_t
 
 cdef enum:
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels

@@ -39,16 +39,6 @@ class BoxTable:
     @property
     def workspace(self) -> int: ...
 
-def levels() -> list[str]: ...
-def has_tiles(level: str) -> bool: ...
-
-class TileLimits(NamedTuple):
-    lanes: int
-    sums: int
-    columns: int
-    weights: int
-
-def tile_limits(level: str, double: bool, pieces: int) -> TileLimits: ...
 def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool: ...
 def vectors_in_one_pass(
     geometry: Geometry, layout: BoxLayout, block: int, level: str, double: bool, plain: bool

@@ -9,46 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from convt._levels cimport TILE_CHANNELS, TILE_POSITIONS, find_level
+
+from convt._levels import tile_limits
 from convt.tiling import TapClass, taps_of_row
-
-cdef extern from "kernels.h" nogil:
-    const convt_level convt_levels[]
-
-
-def levels():
-    """Names of the levels that this build has and this processor runs, least capable first."""
-    cdef int i = 0
-    found = []
-    while convt_levels[i].name != NULL:
-        if convt_levels[i].runs_here():
-            found.append(convt_levels[i].name.decode())
-        i += 1
-    return found
-
-
-def has_tiles(str level):
-    """Whether the level has tile registers."""
-    return find_level(level).tiles.channels != NULL
-
-
-class TileLimits(NamedTuple):
-    """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
-    of weights, columns times taps of a run."""
-
-    lanes: int
-    sums: int
-    columns: int
-    weights: int
-
-
-def tile_limits(str level, bint double, int pieces):
-    """The limits of a level's tiles."""
-    cdef const convt_level *found = find_level(level)
-    if pieces:
-        return TileLimits(found.f32.lanes, 2 * TILE_POSITIONS, 2, 2)
-    if double:
-        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights)
-    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)
 
 
 def tiles_in_one_pass(layout, Py_ssize_t block):
@@ -155,15 +119,6 @@ cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) 
     cdef Py_ssize_t tiles = (left + most - 1) // most
     cdef Py_ssize_t rows = (left + tiles - 1) // tiles, whole = (rows + together - 1) // together * together
     return whole if left % together == 0 and whole <= most else rows
-
-
-cdef const convt_level *find_level(str level) except NULL:
-    cdef int i = 0
-    while convt_levels[i].name != NULL:
-        if convt_levels[i].name.decode() == level:
-            return &convt_levels[i]
-        i += 1
-    raise ValueError(f"level: expected one of this build's, got {level!r}")
 
 
 @cython.final

@@ -1,8 +1,9 @@
 from libc.stdint cimport uint32_t
 
 from convt._box_operands cimport Operands
-from convt._box_table cimport BoxTable, MAX_LANES, real_t
+from convt._box_table cimport BoxTable, MAX_LANES
 from convt._elements cimport DType
+from convt._levels cimport real_t
 
 
 # Weights as they were given, all of them or those of a task or panel, and what has been seen of these.

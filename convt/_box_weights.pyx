@@ -16,10 +16,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
-from convt._box_table cimport (
-    CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, TILE_CHANNELS, TILE_FLOATS, real_t, transpose, transpose_columns
-)
+from convt._box_table cimport CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, transpose, transpose_columns
 from convt._elements cimport BFLOAT16, DType, FLOAT16
+from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
 
 import numpy as np
 

@@ -9,7 +9,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from convt._box_table cimport convt_level, find_level, real_t
+from convt._levels cimport convt_level, find_level, real_t
 
 cnp.import_array()
 

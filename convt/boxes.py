@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple, Optional
 
 from convt._box_one_pass import SHORT_LINE_VECTORS
-from convt._box_table import tile_limits
+from convt._levels import tile_limits
 from convt.cost import Work, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, Path

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from convt._box_compute import LONG_ROW_BYTES
 from convt._box_one_pass import JOINED_VECTORS
-from convt._box_table import OnePass, TileLimits, tiles_in_one_pass, vectors_in_one_pass
+from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
+from convt._levels import TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row

@@ -12,7 +12,7 @@ def available() -> tuple[str, ...]:
 
     The first call asks Linux to let the process use AMX, which an import alone should not do.
     """
-    from convt._box_table import levels  # here, because `import convt` alone should not load it
+    from convt._levels import levels  # here, because `import convt` alone should not load it
 
     return ("generic", *levels())
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from convt import _box_compute, _box_weights, _kernels, _native
-from convt._box_table import BoxTable, has_tiles
+from convt._box_table import BoxTable
+from convt._levels import has_tiles
 from convt.boxes import Boxes
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen

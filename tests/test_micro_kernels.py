@@ -12,7 +12,7 @@ from convt import isa
 
 HERE = Path(__file__).parent
 COMPILERS = [compiler for compiler in ("gcc", "clang") if shutil.which(compiler)]
-OPTIMISATIONS = ["-O3", pytest.param("-O1", marks=pytest.mark.heavy)]
+OPTIMISATIONS = ["-O2", pytest.param("-O1", marks=pytest.mark.heavy)]
 
 
 @pytest.fixture(scope="module")

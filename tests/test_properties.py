@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import convt
 from convt import boxes, isa, paths, plan, tiling
-from convt._box_table import tile_limits
+from convt._levels import tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut

@@ -1,0 +1,154 @@
+"""The contract of a level's micro-kernels."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+
+cdef extern from "levels.h" nogil:
+    const Py_ssize_t NO_TAP "CONVT_NO_TAP"
+    ctypedef struct tap_class_t "convt_tap_class":
+        Py_ssize_t taps
+        const Py_ssize_t *tap_offset
+        const void *w
+        const void *bias
+    ctypedef struct lines_t "convt_lines":
+        Py_ssize_t length
+        Py_ssize_t count
+        Py_ssize_t x_line
+        Py_ssize_t out_line
+        Py_ssize_t channels
+        Py_ssize_t x_channel
+    ctypedef struct tile_rows_t "convt_tile_rows":
+        int precision
+        int places
+        bint stream
+        Py_ssize_t width
+        char **first
+        const Py_ssize_t *offsets
+    ctypedef struct kernels_f32 "convt_kernels_f32":
+        int lanes
+        int most_sums
+        int most_weights
+        int widest
+        void (*channels)(
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*native)(
+            int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*native_tiles)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
+            float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
+            Py_ssize_t, const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions_out)(
+            int, bint, int, const tap_class_t *, const lines_t *, const float *, float **, bint
+        ) noexcept nogil
+        void (*transpose)(
+            const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
+        ) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*filled_lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, float *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
+        bint (*finite)(const float *, Py_ssize_t) noexcept nogil
+    ctypedef struct kernels_f64 "convt_kernels_f64":
+        int lanes
+        int most_sums
+        int most_weights
+        int widest
+        void (*channels)(
+            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*native)(
+            int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*native_tiles)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
+            double *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
+            Py_ssize_t, const double *, const double *, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions_out)(
+            int, bint, int, const tap_class_t *, const lines_t *, const double *, double **, bint
+        ) noexcept nogil
+        void (*transpose)(
+            const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint
+        ) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
+        void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*filled_lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, double *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
+        void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
+        bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+    ctypedef struct halves_t "convt_halves":
+        void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
+        void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
+        void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
+        void (*transpose_narrow)(
+            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t
+        ) noexcept nogil
+    ctypedef struct tiles_t "convt_tiles":
+        void (*configure)() noexcept nogil
+        void (*release)() noexcept nogil
+        void (*channels)(
+            int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            const float *, const float *, Py_ssize_t, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions)(
+            int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
+            float *, Py_ssize_t
+        ) noexcept nogil
+        void (*positions_out)(
+            int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
+            const tile_rows_t *
+        ) noexcept nogil
+        bint (*split_channels)(
+            int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+        ) noexcept nogil
+        bint (*split_positions)(
+            int, int, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t,
+            uint32_t, uint32_t
+        ) noexcept nogil
+        void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
+        void (*split_right)(
+            int, const float *, Py_ssize_t, float *, Py_ssize_t, uint32_t *, uint32_t *
+        ) noexcept nogil
+        void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
+        halves_t halves
+    ctypedef struct convt_level:
+        const char *name
+        int (*runs_here)() noexcept nogil
+        kernels_f32 f32
+        kernels_f64 f64
+        halves_t halves
+        tiles_t tiles
+
+ctypedef fused real_t:
+    float
+    double
+
+cdef enum:
+    TILE_POSITIONS = 32  # that tile registers multiply at once
+    TILE_CHANNELS = 32
+    TILE_FLOATS = 256  # of memory that one tile register holds
+
+cdef const convt_level *find_level(str level) except NULL

@@ -1,0 +1,52 @@
+# cython: language_level=3
+"""The levels of this build: micro-kernels for an instruction set, compiled here."""
+
+from typing import NamedTuple
+
+cdef extern from "kernels.h" nogil:
+    const convt_level convt_levels[]
+
+
+def levels():
+    """Names of the levels that this build has and this processor runs, least capable first."""
+    cdef int i = 0
+    found = []
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].runs_here():
+            found.append(convt_levels[i].name.decode())
+        i += 1
+    return found
+
+
+def has_tiles(str level):
+    """Whether the level has tile registers."""
+    return find_level(level).tiles.channels != NULL
+
+
+class TileLimits(NamedTuple):
+    """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
+    of weights, columns times taps of a run."""
+
+    lanes: int
+    sums: int
+    columns: int
+    weights: int
+
+
+def tile_limits(str level, bint double, int pieces):
+    """The limits of a level's tiles."""
+    cdef const convt_level *found = find_level(level)
+    if pieces:
+        return TileLimits(found.f32.lanes, 2 * TILE_POSITIONS, 2, 2)
+    if double:
+        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights)
+    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)
+
+
+cdef const convt_level *find_level(str level) except NULL:
+    cdef int i = 0
+    while convt_levels[i].name != NULL:
+        if convt_levels[i].name.decode() == level:
+            return &convt_levels[i]
+        i += 1
+    raise ValueError(f"level: expected one of this build's, got {level!r}")
