@@ -34,17 +34,94 @@ cdef inline const char *first_input(BoxTable table, const Operands *operands, co
     return x
 
 
-cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    """Whether a box is multiplied where x lies. Rows of columns first must fill a tile, then nothing beyond them is
-    read; of cells, the memory of x must hold the whole last vector."""
-    cdef const char *x
+# What a plane, of the last two axes, of a packed box holds of the input: `n_rows` rows of `n` places, the first one at
+# x, row_step bytes apart. It begins at place number `place` of the box.
+cdef struct Plane:
+    Inside rows
+    Inside columns
+    Py_ssize_t n_rows
+    Py_ssize_t n
+    const char *x
+    Py_ssize_t row_step
+    Py_ssize_t place
+
+
+cdef inline Py_ssize_t count_planes(BoxTable table, const Box *box) noexcept nogil:
+    cdef Py_ssize_t planes = 1, a
+    for a in range(table.n_axes - 2):
+        planes *= part_inside(table, box, a).pitch
+    return planes
+
+
+cdef inline Plane nth_plane(BoxTable table, const Operands *operands, const Box *box, Py_ssize_t n) noexcept nogil:
+    """One of the planes of a box, of the first channel of its group."""
+    cdef Py_ssize_t last = table.n_axes - 1, a
+    cdef int64_t place
     cdef Inside part
+    cdef Plane plane
+    plane.rows, plane.columns = part_inside(table, box, last - 1), part_inside(table, box, last)
+    plane.row_step = operands.x_strides[array_axis(last - 1)]
+    plane.place = 0
+    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    for a in range(last - 2, -1, -1):
+        part = part_inside(table, box, a)
+        place = n % part.pitch
+        n //= part.pitch
+        if place < part.begin or place >= part.end:
+            plane.rows.end = plane.rows.begin  # nothing but zeros
+        plane.x += (part.first + place) * operands.x_strides[array_axis(a)]
+        plane.place += place * table.steps[a]
+    plane.x += (plane.rows.first + plane.rows.begin) * plane.row_step
+    plane.x += (plane.columns.first + plane.columns.begin) * operands.x_strides[last + 1]
+    plane.n_rows, plane.n = plane.rows.end - plane.rows.begin, plane.columns.end - plane.columns.begin
+    return plane
+
+
+cdef inline bint images_are_rows(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    """Whether what a box holds of an image lies in x as it is packed, without zeros in between."""
+    cdef Py_ssize_t a, step = operands.x_strides[table.n_axes]
+    cdef Inside part
+    for a in range(table.n_axes - 1, 1, -1):
+        part = part_inside(table, box, a)
+        step *= part.pitch
+        if part.first or part.end != table.axes[a, INPUT] or part.pitch != part.end:
+            return False
+        if operands.x_strides[array_axis(a - 1)] != step:
+            return False
+    return True
+
+
+cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box *box, Py_ssize_t n) noexcept nogil:
+    """One of the images of a box as a plane of one row."""
+    cdef Inside part = part_inside(table, box, 1)
+    cdef Plane plane
+    plane.rows.first, plane.rows.pitch, plane.rows.begin, plane.rows.end = 0, 1, 0, 1
+    plane.columns.first, plane.columns.pitch = part.first * table.steps[1], part.pitch * table.steps[1]
+    plane.columns.begin, plane.columns.end = part.begin * table.steps[1], part.end * table.steps[1]
+    plane.n_rows, plane.n = 1, plane.columns.end - plane.columns.begin
+    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    plane.x += (box.begin[0] + n) * operands.x_strides[0] + (part.first + part.begin) * operands.x_strides[2]
+    plane.row_step = 0
+    plane.place = n * table.steps[0]
+    return plane
+
+
+cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
+    """Whether a box is multiplied where x lies. Of columns first images or planes must be one row each, which fills a
+    tile, then nothing beyond them is read; of cells, the memory of x must hold the whole last vector."""
+    cdef const char *x
+    cdef Inside rows, columns
     cdef Py_ssize_t a, last = table.n_axes - 1
     if not operands.in_place:
         return False
+    if table.columns_first and images_are_rows(table, operands, box):
+        rows = part_inside(table, box, 1)
+        return (rows.end - rows.begin) * table.steps[1] >= SLACK * table.lanes
     if table.columns_first:
-        part = part_inside(table, box, 1)
-        return part.end - part.begin >= SLACK * table.lanes
+        rows, columns = part_inside(table, box, last - 1), part_inside(table, box, last)
+        if operands.x_strides[last] != (columns.end - columns.begin) * operands.x_strides[last + 1]:
+            return False
+        return (rows.end - rows.begin) * (columns.end - columns.begin) >= SLACK * table.lanes
     x = first_input(table, operands, box) + (table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memmove, memset
 
-from convt._box_operands cimport Box, Operands, array_axis, precision_in_place, read_line
+from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport BOX, MAX_LANES, BoxTable, transpose
 from convt._elements cimport read
 from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
@@ -188,71 +188,60 @@ cdef bint pack_input(
     Returns whether an element cannot be multiplied in pieces.
     """
     cdef Py_ssize_t last = table.n_axes - 1
-    cdef Py_ssize_t row_step = operands.x_strides[array_axis(last - 1)]
-    cdef Inside columns = part_inside(table, box, last), rows = part_inside(table, box, last - 1), part
-    cdef Py_ssize_t height = rows.pitch, width = columns.pitch
-    cdef Py_ssize_t blocks = 1, block, rest, a, c, size = height * width
+    cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)
+    cdef Py_ssize_t height = rows.pitch, width = columns.pitch, size = height * width
+    cdef Py_ssize_t nth, planes = count_planes(table, box), c, place, n_rows, n
     cdef Py_ssize_t shared = box.shared * table.steps[1]
     cdef bint refused = False
-    cdef int64_t place
-    cdef const char *x
+    cdef Plane plane
     cdef real_t *begin
-    cdef Py_ssize_t n_rows, n, place_of_block
     if shared and not table.columns_first:
         memmove(
             target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
         )
         target += shared * table.x_step
-    for a in range(last - 1):
-        blocks *= part_inside(table, box, a).pitch
-    for block in range(blocks):
-        rest = block
-        place_of_block = 0
-        rows = part_inside(table, box, last - 1)
-        x = operands.x + box.group * table.in_channels * operands.x_strides[1]
-        for a in range(last - 2, -1, -1):
-            part = part_inside(table, box, a)
-            place = rest % part.pitch
-            rest //= part.pitch
-            if place < part.begin or place >= part.end:
-                rows.end = rows.begin  # nothing but zeros
-            x += (part.first + place) * operands.x_strides[array_axis(a)]
-            place_of_block += place * table.steps[a]
-        x += (rows.first + rows.begin) * row_step + (columns.first + columns.begin) * operands.x_strides[last + 1]
+    for nth in range(planes):
+        plane = nth_plane(table, operands, box, nth)
+        rows = plane.rows
         if table.along_channels:
-            begin = target + place_of_block * table.x_step
+            begin = target + plane.place * table.x_step
             if not table.image_runs:
                 clear_around(table, rows, columns, begin)
             begin += rows.begin * table.steps[last - 1] * table.x_step + columns.begin * table.place_step
-            n_rows, n = rows.end - rows.begin, columns.end - columns.begin
-            if row_step == n * operands.x_strides[last + 1] and table.steps[last - 1] == n * table.steps[last]:
+            n_rows, n = plane.n_rows, plane.n
+            if plane.row_step == n * operands.x_strides[last + 1] and table.steps[last - 1] == n * table.steps[last]:
                 n_rows, n = 1, n_rows * n  # rows that follow each other are one long row
             if real_t is float and table.pieces:
                 refused |= pack_pieces(
-                    table, operands, x, row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step
+                    table, operands, plane.x, plane.row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step
                 )
             else:
                 pack_along_channels(
-                    table, operands, x, row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step, square
+                    table, operands, plane.x, plane.row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step,
+                    square,
                 )
         elif real_t is float and table.pieces:
-            refused |= pack_pairs(table, operands, x, row_step, rows, columns, height, width, target, block * size)
+            refused |= pack_pairs(
+                table, operands, plane.x, plane.row_step, rows, columns, height, width, target, nth * size
+            )
         else:
             for c in range(table.in_channels):
-                begin = target + c * table.x_step + block * size
+                begin = target + c * table.x_step + nth * size
                 memset(begin, 0, rows.begin * width * sizeof(real_t))
                 pack_along_positions(
-                    table, operands, x + c * operands.x_strides[1], row_step, rows.end - rows.begin,
-                    columns.begin, columns.end - columns.begin, width - columns.end, begin + rows.begin * width,
+                    table, operands, plane.x + c * operands.x_strides[1], plane.row_step, plane.n_rows,
+                    columns.begin, plane.n, width - columns.end, begin + rows.begin * width,
                 )
                 memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
-    place = blocks * size
+    place = planes * size
     if table.along_channels:
         clear_places(table, target, place, table.input_elements - shared)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
-        pack_pairs(table, operands, x, row_step, rows, columns, 1, size - place, target, place)
+        pack_pairs(
+            table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place
+        )
     else:
         # What whole vectors read past the input goes nowhere. It is cleared once, as subnormals there would be slow.
         n = (table.input_elements if shared else table.x_step) - shared - place

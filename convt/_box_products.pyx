@@ -9,7 +9,7 @@ each output are added up; weights that are used once may be multiplied as they w
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove, memset
 
-from convt._box_input cimport Inside, first_input, part_inside, read_in_place
+from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
     BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList, transpose_columns,
@@ -366,12 +366,47 @@ cdef void multiply_along_positions(
         chunk += size
 
 
+cdef void multiply_plane(
+    BoxTable table, const Operands *operands, Py_ssize_t block, const Plane *plane, const real_t *weights,
+    const real_t *bias, real_t *joined, real_t *products,
+) noexcept nogil:
+    """The products of a plane where x lies, with zeros around them. Rows that follow each other are multiplied as one
+    and then, if there are zeros between them, set apart: there are fewer products than inputs."""
+    cdef Py_ssize_t x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t), width = plane.columns.pitch
+    cdef Py_ssize_t before = plane.columns.begin, begin = plane.rows.begin * width, end = plane.rows.end * width, column
+    cdef bint apart = plane.n < width and plane.n_rows > 1
+    cdef real_t *line
+    cdef const char *row
+    if plane.n_rows:
+        multiply_along_positions(
+            table, table.products, block, <const real_t *> plane.x, x_step, AHEAD * x_step, plane.n_rows * plane.n,
+            weights, bias, joined if apart else products + begin + before, table.x_step if apart else table.line,
+        )
+    if not apart:
+        begin += before
+        end = begin + plane.n_rows * plane.n
+    for column in range(table.columns(table.products, block, 0)):
+        line = products + column * table.line
+        row = <const char *> (joined + column * table.x_step)
+        if apart:
+            if real_t is float:
+                table.level.f32.lines(
+                    plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin, width
+                )
+            else:
+                table.level.f64.lines(
+                    plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin, width
+                )
+        memset(line, 0, begin * sizeof(real_t))
+        memset(line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
+
+
 cdef void multiply_places(
     BoxTable table,
     const Operands *operands,
     const Box *box,
     Py_ssize_t block,
-    const real_t *input,
+    real_t *input,
     const real_t *weights,
     const real_t *bias,
     real_t *products,
@@ -379,10 +414,10 @@ cdef void multiply_places(
     """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
-    cdef Py_ssize_t column, image, end, kept, x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
-    cdef const char *x
+    cdef Py_ssize_t column, kept, nth, planes, place
+    cdef bint as_rows
     cdef real_t *line
-    cdef Inside part
+    cdef Plane plane
     products += shared
     for column in range(columns if shared else 0):
         kept = table.kept[column % table.kernel]
@@ -393,20 +428,14 @@ cdef void multiply_places(
             table, table.products, block, input, table.x_step, 0, length, weights, bias, products, table.line
         )
         return
-    part = part_inside(table, box, 1)
-    x = first_input(table, operands, box) + (part.first + part.begin - box.begin[1]) * operands.x_strides[2]
-    for image in range(box.size[0]):
-        multiply_along_positions(
-            table, table.products, block, <const real_t *> x, x_step, AHEAD * x_step, part.end - part.begin, weights,
-            bias, products + part.begin, table.line,
-        )
-        end = table.steps[0] if image < box.size[0] - 1 else length
-        for column in range(columns):
-            memset(products + column * table.line, 0, part.begin * sizeof(real_t))
-            memset(products + column * table.line + part.end, 0, (end - part.end) * sizeof(real_t))
-        products += table.steps[0]
-        length -= table.steps[0]
-        x += operands.x_strides[0]
+    as_rows = images_are_rows(table, operands, box)
+    planes = box.size[0] if as_rows else count_planes(table, box)
+    for nth in range(planes):
+        plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
+        multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
+    place = planes * plane.rows.pitch * plane.columns.pitch
+    for column in range(columns):
+        memset(products + column * table.line + place, 0, max(0, length - place) * sizeof(real_t))
 
 
 cdef void add_columns_along_positions(

@@ -121,8 +121,6 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if path.columns_first and layout.most_taps <= 1:
-        return math.inf  # nothing to add up
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
