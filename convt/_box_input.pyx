@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
-from convt._box_table cimport BOX, MAX_LANES, BoxTable, transpose
+from convt._box_table cimport BOX, MAX_LANES, SLACK, BoxTable, transpose
 from convt._elements cimport read
 from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
 
@@ -227,12 +227,14 @@ cdef bint pack_input(
         else:
             for c in range(table.in_channels):
                 begin = target + c * table.x_step + nth * size
-                memset(begin, 0, rows.begin * width * sizeof(real_t))
+                if rows.begin:
+                    memset(begin, 0, rows.begin * width * sizeof(real_t))
                 pack_along_positions(
                     table, operands, plane.x + c * operands.x_strides[1], plane.row_step, plane.n_rows,
                     columns.begin, plane.n, width - columns.end, begin + rows.begin * width,
                 )
-                memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
+                if rows.end < height:
+                    memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
     place = planes * size
     if table.along_channels:
         clear_places(table, target, place, table.input_elements - shared)
@@ -247,4 +249,5 @@ cdef bint pack_input(
         n = (table.input_elements if shared else table.x_step) - shared - place
         for c in range(table.depth):
             memset(target + c * table.x_step + place, 0, n * sizeof(real_t))
+        memset(target + table.depth * table.x_step, 0, SLACK * table.lanes * sizeof(real_t))
     return refused

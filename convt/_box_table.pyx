@@ -213,7 +213,11 @@ cdef class BoxTable:
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
-            self.x_step = (self.depth + 1) * self.lanes if pieces else self.line
+            # What a tile reads past a channel's input may be the next one's, as it goes nowhere; rows are written in
+            # whole vectors.
+            self.x_step = ((self.input_elements - 1) // self.lanes + 2 | 1) * self.lanes
+            if pieces:
+                self.x_step = (self.depth + 1) * self.lanes
         item = sizeof(double) if double else sizeof(float)
         if along_channels and not columns_first and not pieces:
             slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
@@ -375,7 +379,7 @@ cdef class BoxTable:
                 if self.strips:  # every row is padded to whole vectors
                     rows = int(np.prod([self.axes[a, BOX] for a in range(self.n_axes - 1)]))
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
-                return self.depth * places
+                return self.depth * places + SLACK * self.lanes
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
