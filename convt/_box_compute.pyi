@@ -3,6 +3,8 @@ import numpy as np
 from convt._box_table import BoxTable
 
 LONG_ROW_BYTES: int
+FEW_COLUMNS_FIRST: int
+NEAR_INPUT_BYTES: int
 
 def run(
     x: np.ndarray,

@@ -41,7 +41,10 @@ cdef enum:
     FEW_COLUMNS = 32  # of columns first
     NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
 
-LONG_ROW_BYTES = LONG_ROW  # for the estimate
+# For the estimate.
+LONG_ROW_BYTES = LONG_ROW
+FEW_COLUMNS_FIRST = FEW_COLUMNS
+NEAR_INPUT_BYTES = NEAR_INPUT
 
 
 cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from convt._box_compute import LONG_ROW_BYTES
+from convt._box_compute import FEW_COLUMNS_FIRST, LONG_ROW_BYTES, NEAR_INPUT_BYTES
 from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt._levels import TileLimits
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, POSITIONS, Path
+from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_COLUMNS, POSITION_TILES, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -61,6 +61,8 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
+PLANE_CYCLES = 30  # a plane of a channel
+READING_CYCLES = 0.3  # a float of input, lanes along positions
 WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
 TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
 
@@ -101,6 +103,19 @@ class Work:
         return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
 
     @cached_property
+    def in_place(self) -> bool:
+        """Whether columns first, lanes along positions, are multiplied where x lies, if its rows follow each other."""
+        if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
+            return False
+        columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
+        image = self.in_channels * math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
+        few = columns <= FEW_COLUMNS_FIRST or image < NEAR_INPUT_BYTES or len(self.geometry.axes) == 1
+        row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
+        if any(inputs != pitch for inputs, *_, pitch in self.layout.axes[2:]):
+            row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
+        return few and columns <= self.in_channels and row >= 8 * self.lanes
+
+    @cached_property
     def one_pass(self) -> bool:
         """Whether sums in registers are written as outputs."""
         if self.path == POSITION_TILES:
@@ -121,6 +136,8 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
+    if path.columns_first and layout.most_taps <= 1 and path != POSITION_COLUMNS:
+        return math.inf  # nothing to add up, nor to gain where x is packed
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
@@ -139,10 +156,12 @@ def estimate(work: Work) -> float:
         cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
     else:
         inputs, *_, pitch = layout.axes[-1]
-        rows = layout.box[-2] if pitch == inputs and len(layout.box) > 2 else 1  # are one line without zeros
-        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / float(rows * pitch)
-        if item == 2:
-            cycles += WIDENING_CYCLES * packed
+        height = layout.axes[-2][-1] if len(layout.box) > 2 else 1
+        rows = height if pitch == inputs else 1  # are one line without zeros
+        if not work.in_place:
+            cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / float(rows * pitch)
+            cycles += PLANE_CYCLES * packed / float(height * pitch)
+        cycles += (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
     # What the only reading takes is in the factors of vectors.
     readings = layout.boxes * readings_of_box(work)
@@ -317,7 +336,8 @@ def position_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        return block * work.kernel * new_positions / lanes * (1.35 * work.in_channels / 2 + 1.35)
+        of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
+        return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
     positions: float = layout.runs * tile.cost(layout.run_length)
     if work.one_pass:
         *rows, width = layout.box
