@@ -1,7 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
 
-from libc.stdint cimport int64_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line

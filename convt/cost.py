@@ -104,7 +104,7 @@ class Work:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether columns first, lanes along positions, are multiplied where x lies, if its rows follow each other."""
+        """Whether columns first, lanes along positions, are multiplied where x lies, as its rows follow each other."""
         if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
             return False
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel

@@ -708,6 +708,38 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 40, 12, 20), (40, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 40, 30, 31), (40, 2, 4, 4), {"strides": [2, 2], "pads": [1, 0, 1, 2]}),
+        ((1, 64, 40, 150), (64, 1, 3, 3), {"pads": [4, 4, 4, 4], "dilations": [4, 4]}),  # boxes share products
+        ((1, 48, 11, 40), (48, 1, 5, 3), {"pads": [6, 0, 6, 1], "strides": [2, 3], "output_padding": [1, 0]}),
+        ((1, 80, 9, 50), (80, 2, 3, 3), {"group": 2}),
+        ((3, 40, 15, 13), (40, 3, 2, 2), {"strides": [2, 2]}),  # images are rows
+        ((2, 40, 6, 12, 16), (40, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
+        ((1, 40, 6, 12, 16), (40, 1, 3, 3, 3), {"pads": [1] * 6}),
+        ((2, 40, 3, 9, 8), (40, 1, 3, 1, 1), {}),  # planes too small, images not
+        ((1, 40, 8, 9), (40, 1, 3, 3), {}),  # too small
+    ],
+    ids=str,
+)
+def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, x_shape, w_shape, attributes):
+    """With the bits that packed ones give, as those of an array whose rows do not follow each other are."""
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced((level, paths.POSITION_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        y = layer(before_unreadable(x.astype(dtype)))
+        np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+        layer = convt.ConvTranspose(rng.standard_normal(w_shape).astype(dtype), n_threads=threads, **attributes)
+        x = rng.standard_normal(x_shape).astype(dtype)
+        np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, "every second"))))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25])
 def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
     """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
