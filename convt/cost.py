@@ -29,6 +29,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 # The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
 FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
+FAR_POSITIONS = 256  # so many use weights from memory often enough: 0.86 to 0.98 of the time of 5 layers of float64
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
 LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
 # Smaller outputs are written through transpositions in 0.4 of the time, rows that share cache lines like others:
@@ -104,7 +105,7 @@ class Work:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether columns first, lanes along positions, are multiplied where x lies, as its rows follow each other."""
+        """Whether columns first, lanes along positions, are multiplied where x lies, if it is contiguous."""
         if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
             return False
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
@@ -285,6 +286,7 @@ def tile_vectors(
     channels, kernel = geometry.out_channels // geometry.group, math.prod(a.kernel for a in geometry.axes)
     positions = math.prod(a.input for a in geometry.axes)
     streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
+    streamed = streamed and geometry.batch * positions < FAR_POSITIONS
     if path.columns_first:
         n = -(-min(channels, 2 * lanes) * kernel // lanes)
         many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
@@ -294,8 +296,6 @@ def tile_vectors(
     most_taps = max(len(c.shifts) for c in cells.classes)
     weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
-    # One tap reads the input once, whatever the boxes are.
-    input_limit = input_bytes if most_taps > 1 else math.inf
     far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
@@ -305,7 +305,7 @@ def tile_vectors(
             return False
         if path.image_runs and limits.sums // vectors < LEAST_IMAGES:
             return False
-        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_limit
+        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_bytes
         return of_box >= positions or not whole
 
     def time(vectors: int) -> float:
