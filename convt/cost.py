@@ -29,7 +29,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 # The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
 FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
-FAR_POSITIONS = 256  # so many use weights from memory often enough: 0.86 to 0.98 of the time of 5 layers of float64
+FAR_POSITIONS = 256  # so many use weights from memory often enough: float64 of 5 layers took 0.86 to 0.98
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
 LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
 # Smaller outputs are written through transpositions in 0.4 of the time, rows that share cache lines like others:
