@@ -6,7 +6,7 @@ one, and a range of output channels. For each box of a group:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
-   is read once is not packed but multiplied where it lies, and cells of one input are packed strip by strip;
+   is read by few tiles is multiplied where it lies, and cells of one input are packed strip by strip;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
@@ -191,21 +191,21 @@ cdef bint run_tasks(
     return refused > 0
 
 
-cdef bint reads_once(BoxTable table, const Operands *operands) noexcept nogil:
-    """Whether a copy of x would be read no more often than x itself: where a tile of places has all columns, or columns
-    first are few, or x small or in rows that are long enough to keep what they share in the caches: 0.46 to 0.94 of the
-    time.
+cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogil:
+    """Whether boxes are multiplied where x lies, if its strides and their size allow it.
 
-    More tiles want a copy, as channels that lie a power of two apart meet in few sets of the caches: up to 1.8 times.
+    Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
+    apart meet in few sets of the caches: up to 1.8 times. Columns first are where rows are long (one axis), columns are
+    few or an image is small: 0.46 to 0.94 of the time; others took up to 1.25 times as long.
     """
     cdef Py_ssize_t a, columns = table.columns(table.classes, 0, 0)
-    cdef bint near
     if table.pieces or table.along_channels:
         return False
     if table.columns_first:
         columns = table.columns(table.products, 0, 0)
-        near = table.in_channels * operands.x_strides[1] < NEAR_INPUT
-        return columns <= table.in_channels and (columns <= FEW_COLUMNS or near or table.n_axes == 2)
+        if table.n_axes > 2 and columns > table.in_channels:
+            return False  # `multiply_plane` needs the room of a packed channel for each
+        return table.n_axes == 2 or columns <= FEW_COLUMNS or table.in_channels * operands.x_strides[1] < NEAR_INPUT
     for a in range(1, table.n_axes):
         if table.axes[a, ORIGIN] or table.axes[a, REACH] or table.axes[a, CELLS] > table.axes[a, INPUT]:
             return False
@@ -283,7 +283,7 @@ def run(
     operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
     operands.in_lines = vectors_out and (not operands.plain or (operands.stream and shared_lines))
     operands.in_lines |= operands.joined_rows
-    operands.in_place = plain_rows and reads_once(table, &operands) and operands.x_strides[1] > 0
+    operands.in_place = plain_rows and gains_in_place(table, &operands) and operands.x_strides[1] >= x.itemsize
     for a in range(x.ndim):
         operands.in_place &= operands.x_strides[a] >= 0
         last_input += operands.x_strides[a] * (x.shape[a] - 1)

@@ -244,7 +244,7 @@ cdef bint pack_input(
             table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place
         )
     else:
-        # What whole vectors read past the input goes nowhere. It is cleared once, as subnormals there would be slow.
+        # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
         n = (table.input_elements if shared else table.x_step) - shared - place
         for c in range(table.depth):
             memset(target + c * table.x_step + place, 0, n * sizeof(real_t))

@@ -371,7 +371,7 @@ cdef void multiply_plane(
     const real_t *bias, real_t *joined, real_t *products,
 ) noexcept nogil:
     """The products of a plane where x lies, with zeros around them. Rows that follow each other are multiplied as one
-    and then, if there are zeros between them, set apart: there are fewer products than inputs."""
+    and then, if there are zeros between them, set apart from `joined`, where there is room for the packed input."""
     cdef Py_ssize_t x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t), width = plane.columns.pitch
     cdef Py_ssize_t before = plane.columns.begin, begin = plane.rows.begin * width, end = plane.rows.end * width, column
     cdef bint apart = plane.n < width and plane.n_rows > 1

@@ -213,9 +213,8 @@ cdef class BoxTable:
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
             self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
-            # What a tile reads past a channel's input may be the next one's, as it goes nowhere; rows are written in
-            # whole vectors.
-            self.x_step = ((self.input_elements - 1) // self.lanes + 2 | 1) * self.lanes
+            # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
+            self.x_step = ((self.input_elements - 1) // self.lanes + 1 | 1) * self.lanes
             if pieces:
                 self.x_step = (self.depth + 1) * self.lanes
         item = sizeof(double) if double else sizeof(float)

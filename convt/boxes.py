@@ -93,7 +93,7 @@ class Boxes(NamedTuple):
             image_counts = (most, most // 2)
         slack = 0  # elements beyond the last place
         if not path.along_channels:
-            slack = lanes * (8 * (stored - read) + (0 if path.tiles else 2 * read))
+            slack = lanes * (8 * (stored - read) + (0 if path.tiles else read))
             if path.tiles and not path.columns_first and any(low < high for low, high in cells.spans):
                 return None  # tiles of positions begin at every 16th
         elif path.tiles:

@@ -110,11 +110,11 @@ class Work:
             return False
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
         image = self.in_channels * math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
-        few = columns <= FEW_COLUMNS_FIRST or image < NEAR_INPUT_BYTES or len(self.geometry.axes) == 1
+        few = columns <= FEW_COLUMNS_FIRST or image < NEAR_INPUT_BYTES
         row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
         if any(inputs != pitch for inputs, *_, pitch in self.layout.axes[2:]):
             row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
-        return few and columns <= self.in_channels and row >= 8 * self.lanes
+        return (len(self.geometry.axes) == 1 or (few and columns <= self.in_channels)) and row >= 8 * self.lanes
 
     @cached_property
     def one_pass(self) -> bool:
@@ -137,8 +137,8 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if path.columns_first and layout.most_taps <= 1 and path != POSITION_COLUMNS:
-        return math.inf  # nothing to add up, nor to gain where x is packed
+    if path.columns_first and layout.most_taps <= 1 and not work.in_place:
+        return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)

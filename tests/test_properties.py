@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convt
-from convt import boxes, isa, paths, plan, tiling
+from convt import _box_compute, boxes, isa, paths, plan, tiling
 from convt._levels import tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
@@ -722,7 +722,7 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
         ((2, 40, 6, 12, 16), (40, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
         ((1, 40, 6, 12, 16), (40, 1, 3, 3, 3), {"pads": [1] * 6}),
         ((2, 40, 3, 9, 8), (40, 1, 3, 1, 1), {}),  # planes too small, images not
-        ((1, 40, 8, 9), (40, 1, 3, 3), {}),  # too small
+        ((1, 40, 4, 7), (40, 1, 3, 3), {}),  # too small
     ],
     ids=str,
 )
@@ -736,7 +736,38 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
         layer = convt.ConvTranspose(rng.standard_normal(w_shape).astype(dtype), n_threads=threads, **attributes)
         x = rng.standard_normal(x_shape).astype(dtype)
-        np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, "every second"))))
+        for layout in ("every second", "sliced"):
+            np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, layout))))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "layout", "in_place"),
+    [
+        ((1, 64, 40, 30), (64, 1, 3, 3), "contiguous", True),
+        ((1, 64, 40, 30), (64, 1, 3, 3), "every second", False),
+        ((1, 64, 5, 16, 17), (64, 1, 2, 2, 2), "contiguous", True),
+        ((1, 16, 40, 30), (16, 3, 3, 3), "contiguous", False),  # more columns than channels
+        ((1, 16, 900), (16, 1, 25), "contiguous", True),
+        ((1, 64, 5, 3), (64, 1, 3, 3), "contiguous", False),  # too small
+    ],
+    ids=str,
+)
+def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypatch):
+    taken = []
+
+    class Workspaces:
+        def take(self, size):
+            taken.append(np.zeros(size, np.uint8))
+            return taken[-1]
+
+    monkeypatch.setattr(_box_compute, "WORKSPACES", Workspaces())
+    x = as_layout(np.full(x_shape, 5, np.float32), layout)
+    with forced((level, paths.POSITION_COLUMNS)):
+        convt.conv_transpose(x, np.full(w_shape, 2, np.float32), n_threads=1)
+    (scratch,) = taken
+    copied = (scratch[: scratch.size // 4 * 4].view(np.float32) == 5).any()
+    assert copied != in_place
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
