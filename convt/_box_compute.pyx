@@ -198,11 +198,10 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     apart meet in few sets of the caches: up to 1.8 times. Columns first are where rows are long (one axis), columns are
     few or an image is small: 0.46 to 0.94 of the time; others took up to 1.25 times as long.
     """
-    cdef Py_ssize_t a, columns = table.columns(table.classes, 0, 0)
+    cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:
         return False
     if table.columns_first:
-        columns = table.columns(table.products, 0, 0)
         if table.n_axes > 2 and columns > table.in_channels:
             return False  # `multiply_plane` needs the room of a packed channel for each
         return table.n_axes == 2 or columns <= FEW_COLUMNS or table.in_channels * operands.x_strides[1] < NEAR_INPUT

@@ -240,9 +240,7 @@ cdef bint pack_input(
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
-        pack_pairs(
-            table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place
-        )
+        pack_pairs(table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place)
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
         n = (table.input_elements if shared else table.x_step) - shared - place

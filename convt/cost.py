@@ -62,8 +62,8 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
-# To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.01
-# to 1.04 times as long as the best instead of 1.07 to 1.15 (random layers of 48 to 1024 channels to 1 to 21).
+# To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
+# times as long as the best instead of 1.07 to 1.15 (random layers of 48 to 1024 channels to 1 to 21).
 PLANE_CYCLES, READING_CYCLES = 30, 0.3
 WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
 TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float

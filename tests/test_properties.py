@@ -21,6 +21,7 @@ from convt.tiling import cut
 
 # Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
 LEVELS = [level for level in isa.available() if level != "generic"]
+VECTOR_LEVELS = [level for level in LEVELS if level != "amx"]
 WAYS = [
     ("generic", None),
     *((level, path) for level in LEVELS for path in (paths.TILE_PATHS if level == "amx" else paths.VECTOR_PATHS)),
@@ -192,7 +193,7 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, begin
     assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @settings(max_examples=200, deadline=None)
 @given(
     size=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 250))
@@ -301,7 +302,7 @@ def test_groups_that_share_tasks_and_have_no_taps(way):
     np.testing.assert_array_equal(y, np.broadcast_to(b[:, None, None], (1, 70, 2, 9)))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
 @pytest.mark.parametrize("channels", [24, 70, 150])
@@ -322,7 +323,7 @@ def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, chann
         assert not out.base.any()  # nothing was written beside it
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("width", [14, 15, 28, 31, 47])
 def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(level, dtype, width):
@@ -339,7 +340,7 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
 JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("contiguous", "sliced"), ("sliced", "negative steps")])
 @pytest.mark.parametrize(
@@ -384,7 +385,7 @@ def joined_case(dtype, x_shape, kernel, crop):
     return *(a.astype(dtype) for a in (x, w, b)), attributes, oracle(x, w, b, attributes, dtype)
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
     """The last tiles of weights differ: 8 and 4 columns or, through sums, 6 and 6; with few registers 4 or 6."""
@@ -399,7 +400,7 @@ def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
@@ -684,7 +685,7 @@ def before_unreadable(array):
     return copy
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
@@ -707,7 +708,7 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
@@ -740,7 +741,7 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
             np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, layout))))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "layout", "in_place"),
     [
@@ -770,7 +771,7 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
     assert copied != in_place
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25])
 def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
     """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
@@ -784,7 +785,7 @@ def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2]}))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("length", [200, 400, 600, 850, 1250])
 def test_one_row_for_every_channel_is_not_read_beyond(level, length):
     x = integer_data(np.random.default_rng(0), (1, 1, length)).astype(np.float32)
@@ -794,7 +795,7 @@ def test_one_row_for_every_channel_is_not_read_beyond(level, length):
     np.testing.assert_array_equal(y, oracle(np.broadcast_to(x, (1, 32, length)), w, None, {"strides": [8]}))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level != "amx"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["unreadable behind", "turned", "contiguous", "every second", "sliced"])
 @pytest.mark.parametrize(
