@@ -5,6 +5,8 @@ from convt._box_table import BoxTable
 LONG_ROW_BYTES: int
 FEW_COLUMNS_FIRST: int
 NEAR_INPUT_BYTES: int
+PAGE_BYTES: int
+MOST_ROWS: int
 
 def run(
     x: np.ndarray,

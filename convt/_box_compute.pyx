@@ -27,7 +27,7 @@ from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, SHORT_ROW, STREAM_BYTES, BoxTable,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, MAX_ROWS, ORIGIN, OUTPUT, REACH, SHORT_ROW, BoxTable,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport real_t, tile_rows_t
@@ -40,11 +40,14 @@ cnp.import_array()
 cdef enum:
     FEW_COLUMNS = 32  # of columns first
     NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
+    PAGE = 1 << 12  # channels so many bytes apart, or a multiple, meet in one set of a first-level cache
 
 # For the estimate.
 LONG_ROW_BYTES = LONG_ROW
 FEW_COLUMNS_FIRST = FEW_COLUMNS
 NEAR_INPUT_BYTES = NEAR_INPUT
+PAGE_BYTES = PAGE
+MOST_ROWS = MAX_ROWS
 
 
 cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:
@@ -196,7 +199,8 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
 
     Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
     apart meet in few sets of the caches: up to 1.8 times. Columns first are where rows are long (one axis), columns are
-    few or an image is small: 0.46 to 0.94 of the time; others took up to 1.25 times as long.
+    few or an image is small: 0.46 to 0.94 of the time; others took up to 1.25 times as long, and so did several tiles
+    of columns where channels lie pages apart.
     """
     cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:
@@ -204,6 +208,8 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     if table.columns_first:
         if table.n_axes > 2 and columns > table.in_channels:
             return False  # `multiply_plane` needs the room of a packed channel for each
+        if columns > table.most_rows and operands.x_strides[1] % PAGE == 0:
+            return False
         return table.n_axes == 2 or columns <= FEW_COLUMNS or table.in_channels * operands.x_strides[1] < NEAR_INPUT
     for a in range(1, table.n_axes):
         if table.axes[a, ORIGIN] or table.axes[a, REACH] or table.axes[a, CELLS] > table.axes[a, INPUT]:
@@ -270,7 +276,7 @@ def run(
     vectors_out = operands.one_pass and not table.pieces
     if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
-    operands.stream = operands.plain and y.nbytes >= STREAM_BYTES
+    operands.stream = operands.plain and y.nbytes >= table.level.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):

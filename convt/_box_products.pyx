@@ -19,6 +19,9 @@ from convt._levels cimport NO_TAP, TILE_POSITIONS, real_t
 
 cdef enum:
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
+    # But where these are multiples of so many bytes apart: they would put each other out of a first-level cache of
+    # 8 ways before they are read (64 channels, AVX2: 43 to 49 GFLOP/s instead of 60 to 73).
+    FEW_SETS = 1 << 11
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 
@@ -307,7 +310,7 @@ cdef void multiply_along_positions(
     Py_ssize_t block,
     const real_t *input,
     Py_ssize_t x_step,
-    Py_ssize_t ahead,
+    bint in_place,
     Py_ssize_t length,
     const real_t *weights,
     const real_t *bias,
@@ -317,21 +320,22 @@ cdef void multiply_along_positions(
     """`length` sums of every class, place and channel of a block: class after class, [column][position].
 
     A chunk of positions of every input channel is read from memory once and then, from the caches, for every tile.
-    `ahead` is 0 for packed input. Where x lies as given, what lies `ahead` is fetched. If all tiles are alike, the
-    first one also fetches the next chunk, of half the size; others took up to 1.3 times as long so.
+    Where x lies as given, channels that come soon are fetched. If all tiles are alike, the first one also fetches the
+    next chunk, of half the size; others took up to 1.3 times as long so.
     """
     cdef Py_ssize_t i, n, n_taps, done, tile, chunk = 0, size, column, early = 0, later, step = CHUNK * table.lanes
+    cdef Py_ssize_t ahead = AHEAD * x_step if in_place and x_step * sizeof(real_t) % FEW_SETS else 0
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
     if table.pieces:
         step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
-    elif ahead and table.columns(classes, block, 0) % table.most_rows == 0:
+    elif in_place and table.columns(classes, block, 0) % table.most_rows == 0:
         step //= 2
         early = step
     while chunk < length:
         size = min(step, length - chunk)
-        if ahead and length - chunk < 2 * step:
+        if in_place and length - chunk < 2 * step:
             size = length - chunk  # the tiles of a short chunk would read beyond x
         column = 0
         for i in range(classes.n):
@@ -379,7 +383,7 @@ cdef void multiply_plane(
     cdef const char *row
     if plane.n_rows:
         multiply_along_positions(
-            table, table.products, block, <const real_t *> plane.x, x_step, AHEAD * x_step, plane.n_rows * plane.n,
+            table, table.products, block, <const real_t *> plane.x, x_step, True, plane.n_rows * plane.n,
             weights, bias, joined if apart else products + begin + before, table.x_step if apart else table.line,
         )
     if not apart:
@@ -425,7 +429,7 @@ cdef void multiply_places(
         memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
     if not read_in_place(table, operands, box):
         multiply_along_positions(
-            table, table.products, block, input, table.x_step, 0, length, weights, bias, products, table.line
+            table, table.products, block, input, table.x_step, False, length, weights, bias, products, table.line
         )
         return
     as_rows = images_are_rows(table, operands, box)
@@ -507,7 +511,7 @@ cdef bint multiply(
         runs = count_runs(table, box, &length)
         for run in range(runs):
             multiply_along_positions(
-                table, table.classes, block, input + run_begin(table, box, run), table.x_step, 0, length, weights, bias,
-                sums + run * length, table.positions,
+                table, table.classes, block, input + run_begin(table, box, run), table.x_step, False, length, weights,
+                bias, sums + run * length, table.positions,
             )
     return False

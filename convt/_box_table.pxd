@@ -28,9 +28,6 @@ cdef enum:
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
-    # Results that leave the second-level cache pass the caches: 2 to 4 MB took 1.04 times as long otherwise (24 random
-    # layers of float32; 1.28 espnet_20), 4 MB of a depthwise layer 1.9 times.
-    STREAM_BYTES = 1 << 21
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
 
 cdef enum:

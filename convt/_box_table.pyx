@@ -11,7 +11,7 @@ import numpy as np
 
 from convt._levels cimport TILE_CHANNELS, TILE_POSITIONS, find_level
 
-from convt._levels import tile_limits
+from convt._levels import stream_bytes, tile_limits
 from convt.tiling import TapClass, taps_of_row
 
 
@@ -50,7 +50,7 @@ cdef bint reads_one_place(layout):
     return not (axes[:-1, CELLS] * axes[:-1, STRIDE] > axes[:-1, OUTPUT]).any()
 
 
-cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
+cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item, bint streamed):
     """Whether rows of cells that read one place each should be multiplied as one line.
 
     That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to four
@@ -66,7 +66,6 @@ cdef bint worth_joining(geometry, layout, Py_ssize_t lanes, Py_ssize_t item):
         return False
     if width < SHORT_ROW * lanes:
         return 8 * ((rows[BOX] * width - 1) // lanes + 1) <= 7 * rows[BOX] * vectors
-    streamed = math.prod(geometry.output_shape) * item >= STREAM_BYTES
     return streamed and last[OUTPUT] * item % CACHE_LINE > 0
 
 
@@ -98,7 +97,9 @@ def vectors_in_one_pass(
             return OnePass()
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < 24):
             return OnePass()
-    joins_rows = strips and worth_joining(geometry, layout, lanes, 8 if double else 4)
+    item = 8 if double else 4
+    streamed = math.prod(geometry.output_shape) * item >= stream_bytes(level)
+    joins_rows = strips and worth_joining(layout, lanes, item, streamed)
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()

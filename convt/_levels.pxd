@@ -137,6 +137,7 @@ cdef extern from "levels.h" nogil:
     ctypedef struct convt_level:
         const char *name
         int (*runs_here)() noexcept nogil
+        Py_ssize_t stream_bytes
         kernels_f32 f32
         kernels_f64 f64
         halves_t halves

@@ -43,6 +43,11 @@ def tile_limits(str level, bint double, int pieces):
     return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)
 
 
+def stream_bytes(str level):
+    """The size from which results are written past the caches."""
+    return find_level(level).stream_bytes
+
+
 cdef const convt_level *find_level(str level) except NULL:
     cdef int i = 0
     while convt_levels[i].name != NULL:

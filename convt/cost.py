@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from convt._box_compute import FEW_COLUMNS_FIRST, LONG_ROW_BYTES, NEAR_INPUT_BYTES
+from convt._box_compute import FEW_COLUMNS_FIRST, LONG_ROW_BYTES, MOST_ROWS, NEAR_INPUT_BYTES, PAGE_BYTES
 from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt._levels import TileLimits
@@ -110,8 +110,10 @@ class Work:
         if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
             return False
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
-        image = self.in_channels * math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
-        few = columns <= FEW_COLUMNS_FIRST or image < NEAR_INPUT_BYTES
+        channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
+        if columns > min(MOST_ROWS, self.limits.sums // 2) and channel % PAGE_BYTES == 0:
+            return False
+        few = columns <= FEW_COLUMNS_FIRST or self.in_channels * channel < NEAR_INPUT_BYTES
         row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
         if any(inputs != pitch for inputs, *_, pitch in self.layout.axes[2:]):
             row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))

@@ -2,14 +2,16 @@
 
 #define CONVT_NEON
 
-/* As on AVX-512. */
+/* As on AVX-512, but for an element that is broadcast. */
 #define ACCUMULATORS 24
+#define OPERANDS 31
 #define MOST_WEIGHTS 7
 #define WIDEST 4
 
 /* The compilers' vector types have no streaming store: an ordinary one. */
 #define STREAM(pointer, vector) STORE(pointer, vector)
 #define DRAIN()
+enum { convt_neon_stream_bytes = 1 << 21 };
 #define STORE_FIRST(pointer, vector, n) memcpy(pointer, &(vector), (n) * sizeof(REAL))
 
 #define REAL float
@@ -49,6 +51,7 @@ enum {
 #undef DRAIN
 #undef STORE_FIRST
 #undef ACCUMULATORS
+#undef OPERANDS
 #undef MOST_WEIGHTS
 #undef WIDEST
 

@@ -30,6 +30,7 @@
 #define CONVT_LEVEL(isa, kernels, ...)                                                                                 \
     {#isa,                                                                                                             \
      convt_##isa##_runs_here,                                                                                          \
+     convt_##kernels##_stream_bytes,                                                                                   \
      CONVT_INSTANCE(convt_##kernels##_f32_),                                                                           \
      CONVT_INSTANCE(convt_##kernels##_f64_),                                                                           \
      CONVT_HALVES(convt_##kernels##_f32_),                                                                             \

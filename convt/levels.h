@@ -104,6 +104,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*runs_here)(void);
+    ptrdiff_t stream_bytes; /* results of so many pass the caches */
     convt_kernels_f32 f32;
     convt_kernels_f64 f64;
     convt_halves halves;
