@@ -18,6 +18,9 @@ cdef enum:
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
+    # Where registers are few: products of an output, channels times taps, up to which they are. By AVX2 up to 27 took
+    # 0.78 of the time (59 random layers), up to 54 1.0.
+    PAIRS_PRODUCTS = 27
     SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
     SHORT_ROW = 4  # vectors: rows of fewer are short
     STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each

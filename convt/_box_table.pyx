@@ -107,7 +107,9 @@ def vectors_in_one_pass(
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
         # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
         # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
-        few = in_channels <= PAIRS_CHANNELS and most_sums >= 24
+        few = in_channels <= PAIRS_CHANNELS
+        if most_sums < 24:
+            few = in_channels * layout.most_taps <= PAIRS_PRODUCTS
         few = few or max(block * len(c.places) for c in classes) <= 2
         return OnePass(few, few)
     # All places of a row lie in one class, and in one tile: `tile_width` keeps them together.
