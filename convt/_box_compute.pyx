@@ -27,7 +27,7 @@ from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, MAX_ROWS, ORIGIN, OUTPUT, REACH, SHORT_ROW, BoxTable,
+    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, MAX_ROWS, ORIGIN, OUTPUT, PAGE, REACH, SHORT_ROW, BoxTable,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport real_t, tile_rows_t
@@ -40,7 +40,6 @@ cnp.import_array()
 cdef enum:
     FEW_COLUMNS = 32  # of columns first
     NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
-    PAGE = 1 << 12  # channels so many bytes apart, or a multiple, meet in one set of a first-level cache
 
 # For the estimate.
 LONG_ROW_BYTES = LONG_ROW

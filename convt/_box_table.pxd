@@ -8,7 +8,10 @@ cdef enum:
     MAX_AXES = 8
     MAX_LANES = 16
     MAX_VECTORS = 4  # of a tile with lanes along channels
-    PANEL_BYTES = 1 << 19  # of weights that are used once, at most, at a time: a quarter of a second-level cache
+    # Of weights that are used once, at most, at a time: a quarter of a second-level cache, or half of one of 512 KB
+    # where registers are few: 33 MB took 0.82 of the time of twice as much.
+    PANEL_BYTES = 1 << 19
+    FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
@@ -17,6 +20,7 @@ cdef enum:
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
+    MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
     PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
     # Where registers are few: products of an output, channels times taps, up to which they are. By AVX2 up to 27 took
     # 0.78 of the time (59 random layers), up to 54 1.0.
@@ -31,6 +35,7 @@ cdef enum:
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
+    PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
 
 cdef enum:

@@ -95,7 +95,7 @@ def vectors_in_one_pass(
     if inner == 4:
         if in_channels > STRIPS_CHANNELS or any(len({p % 4 for p in c.places}) < 4 for c in classes):
             return OnePass()
-        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < 24):
+        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
     item = 8 if double else 4
     streamed = math.prod(geometry.output_shape) * item >= stream_bytes(level)
@@ -108,7 +108,7 @@ def vectors_in_one_pass(
         # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
         # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
         few = in_channels <= PAIRS_CHANNELS
-        if most_sums < 24:
+        if most_sums < MANY_SUMS:
             few = in_channels * layout.most_taps <= PAIRS_PRODUCTS
         few = few or max(block * len(c.places) for c in classes) <= 2
         return OnePass(few, few)
@@ -229,7 +229,8 @@ cdef class BoxTable:
         self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         width = 2 * self.lanes
         rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
-        self.panel = max(1, PANEL_BYTES // (rows * width * item)) * width
+        panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
+        self.panel = max(1, panel_bytes // (rows * width * item)) * width
         self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
         classes = layout.classes

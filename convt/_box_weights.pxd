@@ -29,7 +29,7 @@ cdef void begin_panel(
 ) noexcept nogil
 
 cdef const real_t *panel_rows(
-    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, real_t *wide, Py_ssize_t *step
+    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, bint copied, real_t *wide, Py_ssize_t *step
 ) noexcept nogil
 
 cdef bint pack_panel(

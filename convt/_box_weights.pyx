@@ -278,13 +278,15 @@ cdef void begin_panel(
 
 
 cdef const real_t *panel_rows(
-    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, real_t *wide, Py_ssize_t *step
+    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, bint copied, real_t *wide,
+    Py_ssize_t *step,
 ) noexcept nogil:
-    """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, widened and
-    with zeros for what is not there, in `wide`. Those after them are fetched, where they lie only if `fetch` says so.
+    """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, `copied`,
+    widened and with zeros for what is not there, in `wide`. Those after them are fetched, where they lie only if
+    `fetch` says so.
     """
     cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
-    cdef bint as_given = not given.halves and channels == n and padded == given.width
+    cdef bint as_given = not copied and not given.halves and channels == n and padded == given.width
     cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
     step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
     for i in range(channels if fetch or not as_given else 0):
@@ -317,7 +319,7 @@ cdef bint pack_panel(
     cdef float *target
     begin_panel(table, operands, group, block, first, width, &given)
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
-        source = panel_rows(table, &given, c, TILE_CHANNELS, True, wide, &step)
+        source = panel_rows(table, &given, c, TILE_CHANNELS, True, False, wide, &step)
         done = 0
         while done < width:
             tile = table.tile_width(width - done)

@@ -933,6 +933,7 @@ def test_packing_reads_nothing_behind_the_weights(way, dtype, kernel):
         ((1, 40, 2, 3), (40, 70, 9, 15), {"strides": [2, 2]}),  # and in vectors
         ((1, 260, 8, 8), (260, 70, 4, 4), {"strides": [2, 2]}),  # as many positions as vectors may have
         ((1, 1000, 2, 1, 2), (1000, 65, 3, 2, 3), {"strides": [2, 1, 1], "dilations": [1, 2, 1]}),
+        ((1, 70, 3, 3), (70, 128, 4, 4), {"strides": [2, 2]}),  # rows pages apart
     ],
 )
 def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
