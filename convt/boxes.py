@@ -38,6 +38,7 @@ MOST_PANEL_COLUMNS = 1 << 15
 class Boxes(NamedTuple):
     """Boxes for one of the vectorised paths."""
 
+    geometry: Geometry
     path: Path
     block: int  # output channels at a time
     vectors: int  # of a whole tile's columns
@@ -121,7 +122,7 @@ class Boxes(NamedTuple):
             if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
                 cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
             if best is None or cycles < best.cycles:
-                best = cls(path, block, vectors, pieces, layout, limits, cycles)
+                best = cls(geometry, path, block, vectors, pieces, layout, limits, cycles)
         return best
 
     @staticmethod
@@ -133,13 +134,14 @@ class Boxes(NamedTuple):
             return lay_out_images(cells, *limits[1:], wanted)
         return lay_out(cells, *limits, wanted, images)
 
-    def fit_panels(self, geometry: Geometry, threads: int) -> bool:
+    def fit_panels(self, threads: int) -> bool:
         """Whether weights that are used once are multiplied panel by panel, in their own order.
 
         It must be the only one, of few positions, and a group have blocks of channels enough for the threads.
         Columns are limited by the scratch: their products take a row more than without panels.
         """
-        path, in_channels = self.path, geometry.in_channels // geometry.group
+        path, geometry = self.path, self.geometry
+        in_channels = geometry.in_channels // geometry.group
         if not path.along_channels or not path.columns_first or self.layout.boxes > 1:
             return False
         if self.block * math.prod(a.kernel for a in geometry.axes) > MOST_PANEL_COLUMNS:
@@ -153,11 +155,11 @@ class Boxes(NamedTuple):
             few = positions <= MOST_GIVEN_POSITIONS
         return few and -(-geometry.out_channels // geometry.group // self.block) >= threads
 
-    def for_threads(self, geometry: Geometry, cells: Cells, threads: int) -> "Boxes":
+    def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
         cells, and chains of the length that is soonest done by all."""
-        layout = self.layout
-        of_group = -(-threads // geometry.group)
+        layout, group = self.layout, self.geometry.group
+        of_group = -(-threads // group)
         wanted = of_group * -(-layout.boxes // of_group)
         if layout.boxes != wanted:
             images = layout.run_length if layout.image_runs else 0
@@ -166,7 +168,7 @@ class Boxes(NamedTuple):
         def time(chained: BoxLayout) -> float:
             """Relative, of the thread with the most chains: what each box does anew, and what it always does."""
             always = 0 if self.path.columns_first else PRODUCTS_TIME * chained.input_elements
-            rounds = -(-geometry.group * chained.chains // threads)
+            rounds = -(-group * chained.chains // threads)
             return rounds * chained.chain * (chained.new_elements + always)
 
         if self.layout.chain > 1:

@@ -144,7 +144,8 @@ class Layer:
         Parameters
         ----------
         x : ndarray
-            ``(N, C, *I)``, the dtype of the weights. Any strides; not copied unless unaligned or byte-swapped.
+            ``(N, C, *I)``, the dtype of the weights. Any strides; copied only if unaligned, byte-swapped or where
+            axes that are computed as one, as those of a 1x1 kernel, do not follow each other in memory.
         out : ndarray, optional
             Where to put the result: its exact shape and dtype, writable, apart from `x` in memory.
 

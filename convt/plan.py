@@ -11,6 +11,7 @@ from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
 from convt._levels import has_tiles
 from convt.boxes import Boxes
+from convt.coalesce import coalesce_axes
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import CHANNELS, COLUMNS_ALIKE, TILE_PATHS, VECTOR_PATHS, pieces_of
@@ -178,13 +179,16 @@ class BoxPlan(Plan):
         # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
         layout = boxes.layout
         path = boxes.path
+        coalesced = boxes.geometry
+        self.x_shape = (coalesced.batch, coalesced.in_channels, *(a.input for a in coalesced.axes))
+        self.y_shape = coalesced.output_shape
         self.path = path.name
         self.once = once
         self.block = block = boxes.block
         self.box, self.boxes, self.chain = layout.box, layout.boxes, layout.chain
         double = dtype == "float64"
         self.table = BoxTable(
-            geometry,
+            coalesced,
             layout,
             isa,
             double,
@@ -221,6 +225,7 @@ class BoxPlan(Plan):
             **({"one pass": True} if self.table.one_pass else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
+            **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
             "box": self.box,
             "boxes": self.boxes,
             **({"chain": self.chain} if self.chain > 1 else {}),
@@ -239,9 +244,15 @@ class BoxPlan(Plan):
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed
-        return _box_compute.run(
-            x, y, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
+        target = y
+        if self.y_shape != self.output_shape:  # arrays whose coalesced axes do not follow each other are copied
+            x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
+        done = _box_compute.run(
+            x, target, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
         )
+        if done and not y.flags.c_contiguous and not np.may_share_memory(target, y):
+            y[...] = target.reshape(y.shape)
+        return done
 
 
 class NativePlan(Plan):
@@ -343,7 +354,8 @@ def make_plan(
     if 0 in (geometry.in_channels, *geometry.output_shape):
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
     # The choice must not depend on the threads: each path has an order of summation of its own.
-    cells = cut(geometry)
+    coalesced = coalesce_axes(geometry)
+    cells = cut(coalesced)
     kind = NativePlan if native else RowPlan
     if cells is None:
         return kind(geometry, dtype, isa, threads, "cells of too many axes or places")
@@ -351,7 +363,7 @@ def make_plan(
     paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
-    candidates = [Boxes.of(geometry, cells, dtype, isa, path, pieces) for path in paths]
+    candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
     reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
     if native:
@@ -368,12 +380,12 @@ def make_plan(
         if once and "panels" not in without:
             panels = boxes
             if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
-                panels = Boxes.of(geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
-        if panels and panels.fit_panels(geometry, threads_of_group):
+                panels = Boxes.of(coalesced, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
+        if panels and panels.fit_panels(threads_of_group):
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
             if given.workspace <= MOST_WORKSPACE:
                 return given
-        shared = boxes.for_threads(geometry, cells, threads)
+        shared = boxes.for_threads(cells, threads)
         if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)

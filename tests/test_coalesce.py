@@ -1,0 +1,89 @@
+"""Spatial axes that are computed as one."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from cases import DTYPES, LAYOUTS, as_layout, integer_data, oracle
+
+import convt
+from convt import isa
+from convt.coalesce import coalesce_axes
+from convt.geometry import OnnxRules
+
+# Shapes of x and w, strides and pads, and the axes that are left, as sizes of input and kernel.
+LAYERS = [
+    ((1, 2, 5, 7), (2, 3, 1, 1), [1, 1], [0] * 4, [(35, 1)]),
+    ((1, 2, 4, 5, 6), (2, 3, 1, 1, 1), [1] * 3, [0] * 6, [(120, 1)]),
+    ((1, 2, 5, 7), (2, 3, 1, 4), [1, 4], [0] * 4, [(35, 4)]),
+    ((1, 2, 4, 5, 6), (2, 3, 1, 2, 2), [1, 2, 2], [0] * 6, [(20, 2), (6, 2)]),
+    ((1, 2, 1, 9), (2, 3, 1, 4), [1, 2], [0, 1, 0, 1], [(9, 4)]),
+    ((1, 2, 9, 1), (2, 3, 4, 1), [2, 3], [1, 0, 1, 0], [(9, 4)]),
+    ((1, 2, 1, 9, 1, 8), (2, 3, 1, 3, 1, 3), [1] * 4, [0] * 8, [(9, 3), (8, 3)]),
+    ((1, 2, 1, 1), (2, 3, 1, 1), [1, 1], [0] * 4, [(1, 1)]),
+    ((1, 2, 5, 7), (2, 3, 1, 4), [1, 3], [0] * 4, None),  # an output of two inputs
+    ((1, 2, 5, 7), (2, 3, 1, 1), [2, 1], [0] * 4, None),  # rows of bias between rows
+    ((1, 2, 5, 7), (2, 3, 1, 1), [1, 2], [0] * 4, None),  # none behind the last input
+    ((1, 2, 5, 7), (2, 3, 1, 1), [1, 1], [1, 0, 0, 0], None),
+    ((1, 2, 5, 7), (2, 3, 1, 2), [1, 2], [0, 0, 0, 1], None),
+    ((1, 2, 5, 7), (2, 3, 2, 1), [2, 1], [0] * 4, None),
+    ((1, 2, 9, 1), (2, 3, 4, 3), [2, 1], [1, 1, 1, 1], None),  # a kernel of three on one place
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "strides", "pads", "left"), LAYERS, ids=str)
+def test_axes_that_are_left(x_shape, w_shape, strides, pads, left):
+    geometry = OnnxRules(w_shape, strides=strides, pads=pads).geometry(x_shape)
+    axes = coalesce_axes(geometry).axes
+    if left is None:
+        assert axes == geometry.axes
+    else:
+        assert [(axis.input, axis.kernel) for axis in axes] == left
+
+
+@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layer", LAYERS[:8], ids=str)
+def test_results_do_not_depend_on_layouts(monkeypatch, level, dtype, layer):
+    monkeypatch.setenv("CONVT_ISA", level)
+    x_shape, w_shape, strides, pads, _ = layer
+    attributes = {"strides": strides, "pads": pads}
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape).astype(dtype) for shape in ((2, *x_shape[1:]), w_shape, w_shape[1:2]))
+    expected = oracle(x, w, b, attributes)
+    convolve = convt.ConvTranspose(w, b, **attributes)
+    for layout in LAYOUTS:
+        out = as_layout(np.zeros(expected.shape, dtype), "contiguous" if layout == "read-only" else layout)
+        assert convolve(as_layout(x, layout), out=out) is out
+        np.testing.assert_array_equal(out.astype(np.float64), expected, layout)
+
+
+@pytest.mark.parametrize("level", isa.available())
+def test_nothing_beside_a_cropped_out_is_written(monkeypatch, level):
+    monkeypatch.setenv("CONVT_ISA", level)
+    whole = np.full((1, 3, 8, 9), 7, np.float32)
+    convt.conv_transpose(
+        np.ones((1, 2, 5, 6), np.float32), np.ones((2, 3, 1, 1), np.float32), out=whole[:, :, 1:6, 2:8]
+    )
+    assert (whole[:, :, 1:6, 2:8] == 2).all()
+    assert (whole == 7).sum() == whole.size - 3 * 5 * 6
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels last", "negative steps"])
+def test_axes_that_follow_each_other_are_not_copied(layout):
+    x = as_layout(np.ones((1, 64, 200, 200), np.float32), layout)
+    convolve = convt.ConvTranspose(np.ones((64, 1, 1, 1), np.float32), n_threads=1)
+    out = convolve(x)
+    tracemalloc.start()
+    convolve(x, out=out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes / 2
+
+
+def test_explain_names_the_axes_that_are_left():
+    convolve = convt.ConvTranspose(np.ones((4, 4, 1, 1), np.float32))
+    report = convolve.explain((1, 4, 30, 40))
+    assert report["output_shape"] == (1, 4, 30, 40)
+    if report["isa"] != "generic":
+        assert report["tiles"]["coalesced"] == (1200,)
