@@ -33,7 +33,7 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t
+            int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
@@ -71,7 +71,7 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t
+            int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,

@@ -1,7 +1,7 @@
 import numpy as np
 
 def strip_size(columns: int, images: int, parts: int) -> int: ...
-def workspace(images: int, strip: int, itemsize: int) -> int: ...
+def workspace(images: int, strip: int, sum_bytes: int) -> int: ...
 def run(
     x: np.ndarray,
     w: np.ndarray,
@@ -11,4 +11,5 @@ def run(
     sums: np.ndarray,
     strip: int,
     isa: str,
+    dtype: str,
 ) -> None: ...

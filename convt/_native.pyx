@@ -6,10 +6,15 @@
 
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t
-from libc.string cimport memset
+from libc.stdint cimport int64_t, uint16_t
+from libc.string cimport memcpy, memset
 
+from convt._elements cimport BFLOAT16, DType, FLOAT64, write
 from convt._levels cimport convt_level, find_level, real_t
+
+import numpy as np
+
+from convt.geometry import DTYPES
 
 cnp.import_array()
 
@@ -20,92 +25,137 @@ cdef enum:
     WHOLE = 64  # columns that make whole vectors and lines
 
 
+PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bits
+
+
+cdef struct Operands:
+    const convt_level *level
+    DType dtype
+    int precision  # bits of what is stored
+    const char *w
+    char *y
+    Py_ssize_t item  # bytes of an element of both
+    Py_ssize_t w_group, y_image, y_group  # bytes from one to the next
+    Py_ssize_t columns  # of a group
+    Py_ssize_t outputs  # of a channel
+    bint in_order  # columns are outputs, as they come
+
+
 def strip_size(columns, images, parts):
     """Columns of a group that are one task: about `parts` of them a group, but none much shorter than SHORT."""
     longest = LONG if images <= IMAGES else SHORT
     return min(columns, longest, max(SHORT, -(-columns // (parts * WHOLE)) * WHOLE))
 
 
-def workspace(images, strip, itemsize):
-    """Scratch bytes per thread."""
-    return min(images, IMAGES) * strip * itemsize
+def workspace(images, strip, sum_bytes):
+    """Scratch bytes per thread, where a sum takes `sum_bytes`."""
+    return min(images, IMAGES) * strip * sum_bytes
 
 
 cdef void store(
-    const real_t *sums, int64_t begin, int64_t n, const real_t *bias, const int64_t *output_of, int64_t kernel,
-    int64_t outputs, real_t *y,
+    const Operands *operands, real_t *sums, int64_t begin, int64_t n, const real_t *bias, const int64_t[::1] output_of,
+    char *y,
 ) noexcept nogil:
     """Columns [begin, begin + n) of one image and group: places `output_of` each kernel position, -1 for none."""
-    cdef int64_t j, m = begin // kernel, k = begin % kernel
-    for j in range(n):
-        if output_of[k] >= 0:
-            y[m * outputs + output_of[k]] = sums[j] + bias[m]
-        k += 1
-        if k == kernel:
-            k = 0
-            m += 1
+    cdef int64_t kernel = output_of.shape[0], j = 0, m = begin // kernel, k = begin % kernel, end, i
+    while j < n:
+        end = min(n, j + kernel - k)
+        for i in range(j, end):
+            sums[i] += bias[m]
+        if not operands.in_order:
+            for i in range(end - j):
+                if output_of[k + i] >= 0:
+                    write(
+                        operands.dtype, sums + j + i, 1,
+                        y + (m * operands.outputs + output_of[k + i]) * operands.item, operands.item,
+                    )
+        j = end
+        m += 1
+        k = 0
+    if not operands.in_order:
+        return
+    y += begin * operands.item
+    if operands.item == sizeof(uint16_t):
+        operands.level.halves.narrow(operands.dtype == BFLOAT16, <const float *> sums, n, <uint16_t *> y)
+    else:
+        memcpy(y, sums, n * sizeof(real_t))
 
 
 cdef void run_strip(
-    const convt_level *level, const real_t[:, :, ::1] x, const real_t[:, :, ::1] w, const real_t[:, ::1] bias,
-    const int64_t[::1] output_of, real_t[:, :, :, ::1] y, int64_t g, int64_t begin, int64_t width, real_t *sums,
+    const Operands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
+    int64_t g, int64_t begin, int64_t width, real_t *sums,
 ) noexcept nogil:
     """`width` columns of group g from `begin` on; `sums` has `width` of up to IMAGES images."""
-    cdef int64_t channels = w.shape[1], image, i
+    cdef int64_t channels = x.shape[2], image, i
+    cdef const char *w = operands.w + g * operands.w_group + begin * operands.item
+    cdef char *y = operands.y + g * operands.y_group
     cdef int images
     for image from 0 <= image < x.shape[1] by IMAGES:
         images = min(IMAGES, x.shape[1] - image)
         memset(sums, 0, images * width * sizeof(real_t))
         if real_t is float:
-            level.f32.native(
-                images, channels, width, &x[g, image, 0], channels, &w[g, 0, begin], w.shape[2], sums, width
+            operands.level.f32.native(
+                operands.precision, images, channels, width, &x[g, image, 0], channels, w,
+                operands.columns, sums, width,
             )
         else:
-            level.f64.native(
-                images, channels, width, &x[g, image, 0], channels, &w[g, 0, begin], w.shape[2], sums, width
+            operands.level.f64.native(
+                operands.precision, images, channels, width, &x[g, image, 0], channels, w,
+                operands.columns, sums, width,
             )
         for i in range(images):
             store(
-                sums + i * width, begin, width, &bias[g, 0], &output_of[0], output_of.shape[0], y.shape[3],
-                &y[image + i, g, 0, 0],
+                operands, sums + i * width, begin, width, &bias[g, 0], output_of, y + (image + i) * operands.y_image
             )
 
 
 cdef void run_tasks(
-    const convt_level *level, const real_t[:, :, ::1] x, const real_t[:, :, ::1] w, const real_t[:, ::1] bias,
-    const int64_t[::1] output_of, real_t[:, :, :, ::1] y, int64_t strip, real_t[:, ::1] sums,
+    const Operands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
+    int64_t strip, real_t[:, ::1] sums,
 ) noexcept nogil:
-    cdef int64_t task, columns = w.shape[2], strips = (columns + strip - 1) // strip
-    for task in prange(w.shape[0] * strips, schedule="dynamic", num_threads=sums.shape[0]):
+    cdef int64_t task, columns = operands.columns, strips = (columns + strip - 1) // strip
+    for task in prange(x.shape[0] * strips, schedule="dynamic", num_threads=sums.shape[0]):
         run_strip(
-            level, x, w, bias, output_of, y, task // strips, task % strips * strip,
+            operands, x, bias, output_of, task // strips, task % strips * strip,
             min(strip, columns - task % strips * strip), &sums[threadid(), 0],
         )
 
 
-def run(x, w, bias, output_of, y, sums, int64_t strip, str isa not None):
+def run(
+    x, cnp.ndarray w not None, bias, output_of, cnp.ndarray y not None, sums, int64_t strip, str isa not None,
+    str dtype not None,
+):
     """Write every output that a kernel position reaches.
 
     Parameters
     ----------
     x : ndarray
-        ``(group, N, C/group)``; float32 or float64, as all but `output_of`.
+        ``(group, N, C/group)``, in the type of the sums: float64 for that dtype, else float32.
     w : ndarray
-        ``(group, C/group, M/group * prod(K))``.
+        ``(group, C/group, M/group * prod(K))``, of `dtype`, contiguous.
     bias : ndarray
-        ``(group, M/group)``.
+        ``(group, M/group)``, as `x`.
     output_of : ndarray of int64
         ``(prod(K),)``, the output that each kernel position reaches, or -1.
     y : ndarray
-        ``(N, group, M/group, prod(O))``.
+        ``(N, group, M/group, prod(O))``, of `dtype`, contiguous.
     sums : ndarray
-        ``(threads, workspace elements)``, scratch.
+        ``(threads, workspace elements)``, scratch, as `x`.
     strip : int
         Columns of a group that are one task.
     isa : str
+    dtype : {"float16", "bfloat16", "float32", "float64"}
     """
-    cdef const convt_level *level = find_level(isa)
-    if x.itemsize == sizeof(float):
-        run_tasks[float](level, x, w, bias, output_of, y, strip, sums)
+    cdef Operands operands
+    operands.level = find_level(isa)
+    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.precision = PRECISION[dtype]
+    operands.w, operands.y = cnp.PyArray_BYTES(w), cnp.PyArray_BYTES(y)
+    operands.item = w.itemsize
+    operands.w_group, operands.y_image, operands.y_group = w.strides[0], y.strides[0], y.strides[1]
+    operands.columns, operands.outputs = w.shape[2], y.shape[3]
+    operands.in_order = np.array_equal(output_of, np.arange(y.shape[3]))
+    if operands.dtype == FLOAT64:
+        run_tasks[double](&operands, x, bias, output_of, strip, sums)
     else:
-        run_tasks[double](level, x, w, bias, output_of, y, strip, sums)
+        run_tasks[float](&operands, x, bias, output_of, strip, sums)

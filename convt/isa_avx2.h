@@ -69,6 +69,7 @@ static inline __attribute__((always_inline)) void convt_avx2_store_doubles(doubl
 #define NARROW_FLOAT16(vector) ((NAME(halves))_mm256_cvtps_ph((__m256)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
 #include "micro_half.h"
+#include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
 enum {
@@ -89,6 +90,7 @@ enum {
 #define LANES 4
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
+#include "micro_native.h"
 enum {
     convt_avx2_f64_lanes = LANES,
     convt_avx2_f64_most_sums = ACCUMULATORS,

@@ -31,6 +31,7 @@ enum { convt_avx512_stream_bytes = 1 << 21 };
 #define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
 #include "micro.h"
 #include "micro_half.h"
+#include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
 enum {
@@ -51,6 +52,7 @@ enum {
 #define LANES 8
 #define NAME(kernel) convt_avx512_f64_##kernel
 #include "micro.h"
+#include "micro_native.h"
 enum {
     convt_avx512_f64_lanes = LANES,
     convt_avx512_f64_most_sums = ACCUMULATORS,

@@ -21,6 +21,7 @@ enum { convt_neon_stream_bytes = 1 << 21 };
 #define NARROW_FLOAT16(vector) ((NAME(halves))vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(vector))))
 #include "micro.h"
 #include "micro_half.h"
+#include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
 enum {
@@ -37,6 +38,7 @@ enum {
 #define LANES 2
 #define NAME(kernel) convt_neon_f64_##kernel
 #include "micro.h"
+#include "micro_native.h"
 enum {
     convt_neon_f64_lanes = LANES,
     convt_neon_f64_most_sums = ACCUMULATORS,

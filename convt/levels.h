@@ -1,5 +1,5 @@
-/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_half.h and isa_amx.h for what each
-   computes. */
+/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_native.h, micro_half.h and isa_amx.h
+   for what each computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 
@@ -41,8 +41,8 @@ typedef struct {
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,  \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
-        void (*native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,    \
-                       ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                               \
+        void (*native)(int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
+                       const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
                              const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step);         \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \

@@ -216,54 +216,6 @@ static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t
 #undef CALL
 }
 
-/* Lanes along columns of weights that lie as they were given: out[i][j] += x[i][c] * w[c][j] for up to 4 channels. The
-   weights of as many more are fetched meanwhile: 131 MB took a tenth longer without. */
-INLINE void NAME(native_rows)(const int images, const int channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
-                              const REAL *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
-{
-    ptrdiff_t j = 0;
-    for (; j + LANES <= n; j += LANES) {
-        VECTOR weights[4];
-        UNROLLED (c, channels) {
-            weights[c] = LOAD(w + c * w_step + j);
-            __builtin_prefetch(w + (channels + c) * w_step + j, 0, 2);
-        }
-        UNROLLED (i, images) {
-            VECTOR sum = LOAD(out + i * out_step + j);
-            UNROLLED (c, channels)
-                sum += x[i * x_step + c] * weights[c];
-            STORE(out + i * out_step + j, sum);
-        }
-    }
-    for (; j < n; j++)
-        for (int i = 0; i < images; i++)
-            for (int c = 0; c < channels; c++)
-                out[i * out_step + j] += x[i * x_step + c] * w[c * w_step + j];
-}
-
-/* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
-   of a tile's width came from memory at a sixth of the speed. Of doubles two, if a vector has eight: 262 MB took 0.92
-   to 0.97 of the time of four rows at once, 131 MB of floats 1.01; with four a vector, by AVX2, 1.01 to 1.11. */
-static void NAME(native)(int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const REAL *w,
-                         ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
-{
-#define IMAGES(i)                                                                                                      \
-    case i:                                                                                                            \
-        for (; c + TOGETHER <= channels; c += TOGETHER)                                                                \
-            NAME(native_rows)(i, TOGETHER, n, x + c, x_step, w + c * w_step, w_step, out, out_step);                   \
-        for (; c < channels; c++)                                                                                      \
-            NAME(native_rows)(i, 1, n, x + c, x_step, w + c * w_step, w_step, out, out_step);                          \
-        break;
-    enum { TOGETHER = sizeof(REAL) == 8 && LANES == 8 ? 2 : 4 };
-    ptrdiff_t c = 0;
-    switch (images) {
-        IMAGES(1)
-        IMAGES(2)
-        IMAGES(3)
-    }
-#undef IMAGES
-}
-
 /* One register tile of `native_tiles`; what lies `later`, unless 0, is fetched. */
 INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
                               ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
@@ -290,9 +242,9 @@ INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t 
             STORE(out + p * out_step + v * LANES, sums[p][v]);
 }
 
-/* What `native` computes, for any number of positions and whole vectors of columns, in register tiles. Of few channels:
-   the weights of a tile should stay in cache for all positions. What lies `later` than these, unless 0, is fetched into
-   the second-level cache meanwhile. */
+/* What `native` of micro_native.h computes, for any number of positions and whole vectors of columns, in register
+   tiles. Of few channels: the weights of a tile should stay in cache for all positions. What lies `later` than these,
+   unless 0, is fetched into the second-level cache meanwhile. */
 static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
                                const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {

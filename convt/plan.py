@@ -264,6 +264,7 @@ class NativePlan(Plan):
     def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
+        self.sum_dtype = np.float64 if dtype == "float64" else np.float32
         kernel = math.prod(a.kernel for a in geometry.axes)
         columns = geometry.out_channels // geometry.group * kernel
         parts = -(-2 * threads // geometry.group) if threads > 1 else 1
@@ -283,26 +284,26 @@ class NativePlan(Plan):
 
     @property
     def workspace(self) -> int:
-        return _native.workspace(self.geometry.batch, self.strip, ITEMSIZE[self.dtype])
+        return _native.workspace(self.geometry.batch, self.strip, np.dtype(self.sum_dtype).itemsize)
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry
         native = np.ascontiguousarray(w).reshape(geometry.group, geometry.in_channels // geometry.group, -1)
-        bias = np.zeros(geometry.out_channels, w.dtype) if b is None else np.ascontiguousarray(b)
-        return native, bias.reshape(geometry.group, -1)
+        bias = np.zeros(geometry.out_channels, self.sum_dtype) if b is None else widen(b, self.sum_dtype)
+        return native, np.ascontiguousarray(bias).reshape(geometry.group, -1)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias = packed
         group, channels = weights.shape[:2]
-        images = np.ascontiguousarray(x.reshape(x.shape[0], group, channels).swapaxes(0, 1))
+        images = widen(np.ascontiguousarray(x.reshape(x.shape[0], group, channels).swapaxes(0, 1)), self.sum_dtype)
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
         # Allocated here, so that a MemoryError comes before anything is written.
-        sums = np.empty((self.threads, self.workspace // y.itemsize), y.dtype)
+        sums = np.empty((self.threads, self.workspace // images.itemsize), self.sum_dtype)
         if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
             # Outputs that no kernel position reaches, -0 added to 0 as in boxes.
             result[...] = bias.reshape(-1, *[1] * (y.ndim - 2)) + bias.dtype.type(0)
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
-        _native.run(images, weights, bias, self.output_of, flat, sums, self.strip, self.isa)
+        _native.run(images, weights, bias, self.output_of, flat, sums, self.strip, self.isa, self.dtype)
         if result is not y:
             y[...] = result
         return True
@@ -313,10 +314,10 @@ def even_part(n: int, most: int) -> int:
     return max(1, -(-n // max(1, -(-n // most))))
 
 
-def reads_weights_once(geometry: Geometry, dtype: str) -> bool:
+def reads_weights_once(geometry: Geometry) -> bool:
     """Whether images are so few and small that packing the weights would take longer than multiplying by them."""
     few = geometry.batch <= 6 and all(axis.input == 1 for axis in geometry.axes)
-    return few and dtype in ("float32", "float64") and min(geometry.in_channels, *geometry.output_shape) > 0
+    return few and min(geometry.in_channels, *geometry.output_shape) > 0
 
 
 def used_kernel(geometry: Geometry) -> float:
@@ -344,7 +345,7 @@ def make_plan(
     threads = min(threads, MOST_THREADS, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
     if isa == "generic":
         return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
-    native = reads_weights_once(geometry, dtype)
+    native = reads_weights_once(geometry)
     if native and (once or used_kernel(geometry) > PACKED_USE or "vectors" in without):
         return NativePlan(geometry, dtype, isa, threads, "few images of one position read every weight once")
     if "vectors" in without:

@@ -129,7 +129,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 if (tiles)                                                                                             \
                     k->native_tiles(p, some, all, x, x_row, w, row, many >= 4 ? -row : 0, out, row);                   \
                 else                                                                                                   \
-                    k->native(p, some, all, x, x_row, w, row, out, row);                                               \
+                    k->native(sizeof(REAL) == 4 ? 24 : 53, p, some, all, x, x_row, w, row, out, row);                  \
                 for (int i = 0; i < p * row; i++) {                                                                    \
                     REAL sum = i % 5;                                                                                  \
                     for (int c = 0; c < some && i % row < all; c++)                                                    \
@@ -316,6 +316,34 @@ static void test_halves(const char *level, const char *kernels, int lanes, const
     report(level, kernels, wrong);
 }
 
+/* `native` by weights of halves. */
+static void test_native_of_halves(const char *level, const convt_kernels_f32 *k)
+{
+    enum { N = 37, ROW = 40, MOST_CHANNELS = 21 };
+    static float x[3 * MOST_CHANNELS], out[3 * ROW];
+    static uint16_t w[MOST_CHANNELS * ROW];
+    int wrong = 0;
+    for (int i = 0; i < 3 * MOST_CHANNELS; i++)
+        x[i] = (float)(rand() % 7 - 3);
+    for (int bfloat16 = 0; bfloat16 < 2; bfloat16++) {
+        for (int i = 0; i < MOST_CHANNELS * ROW; i++)
+            w[i] = narrowed(bfloat16, (float)(rand() % 7 - 3));
+        for (int channels = 1; channels <= MOST_CHANNELS; channels += 5)
+            for (int images = 1; images <= 3; images++) {
+                for (int i = 0; i < 3 * ROW; i++)
+                    out[i] = (float)(i % 5);
+                k->native(bfloat16 ? 8 : 11, images, channels, N, x, MOST_CHANNELS, w, ROW, out, ROW);
+                for (int i = 0; i < 3 * ROW; i++) {
+                    float sum = (float)(i % 5);
+                    for (int c = 0; c < channels && i / ROW < images && i % ROW < N; c++)
+                        sum += x[i / ROW * MOST_CHANNELS + c] * widened(bfloat16, w[c * ROW + i % ROW]);
+                    wrong += out[i] != sum;
+                }
+            }
+    }
+    report(level, "native of halves", wrong);
+}
+
 int main(void)
 {
     for (const convt_level *level = convt_levels; level->name; level++)
@@ -323,6 +351,7 @@ int main(void)
             test_float(level->name, &level->f32);
             test_double(level->name, &level->f64);
             test_halves(level->name, "halves", level->f32.lanes, &level->halves);
+            test_native_of_halves(level->name, &level->f32);
             if (level->tiles.configure)
                 test_halves(level->name, "halves beside tiles", level->f32.lanes, &level->tiles.halves);
         }

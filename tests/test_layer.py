@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases import DTYPES
 
 import convt
 from convt.layer import PACKED_KEPT, SHAPES_KEPT
@@ -33,20 +34,20 @@ def test_any_batch_and_spatial_size():
         np.testing.assert_array_equal(one(x), convt.conv_transpose(x, W, B, **ATTRIBUTES))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_packed_weights_give_the_bits_of_native_ones(dtype):
     """An image of one position that only part of the kernel meets outputs with: one call reads the weights as they
     are, a layer packs them."""
     rng = np.random.default_rng(4)
     x, w = rng.standard_normal((3, 70, 1, 1)).astype(dtype), rng.standard_normal((70, 21, 4, 4)).astype(dtype)
-    b = -0.0 * rng.integers(0, 2, 42).astype(dtype)
+    b = (-0.0 * rng.integers(0, 2, 42)).astype(dtype)
     attributes = {"group": 2, "strides": [2, 2], "dilations": [2, 2], "pads": [1, 1, 3, 3]}
     one, other = convt.ConvTranspose(w, b, **attributes)(x), convt.conv_transpose(x, w, b, **attributes)
     assert (one == 0).any() and one.any()  # some outputs are bias alone
     np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_strips_of_native_weights_do_not_change_bits(dtype):
     """More threads get shorter strips of columns; the last strips here are no whole vectors."""
     rng = np.random.default_rng(5)
