@@ -467,6 +467,6 @@ cdef void multiply_tiles_and_store(
         )
     rows.offsets = offsets
     table.level.tiles.positions_out(
-        table.pieces, columns, cells, taps, table.depth, input, table.x_step,
+        table.pieces, columns, cells, taps, table.channel_pairs, input, table.x_step,
         weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], rows,
     )

@@ -60,12 +60,13 @@ cdef inline void multiply_tile(
     const Py_ssize_t *offsets, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
     const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level. Tile registers multiply all channels at once: their sums are never `begun`."""
+    """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
     cdef int vectors = width // table.lanes
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, taps, offsets, channels, input, x_step, w, soon, soon_step, out, out_step,
+            table.pieces, positions, vectors, taps, offsets, table.channel_pairs, input, x_step, w, soon, soon_step, out,
+            out_step,
         )
     elif real_t is float:
         table.level.f32.channels(
@@ -88,8 +89,8 @@ cdef inline Py_ssize_t count_tiles(BoxTable table, Py_ssize_t length, Py_ssize_t
 cdef inline Py_ssize_t tile_begin(
     BoxTable table, Py_ssize_t length, Py_ssize_t tiles, Py_ssize_t tile
 ) noexcept nogil:
-    """The first position of a tile of a run: whole tiles and a rest in tile registers, even ones in vectors."""
-    return min(length, tile * TILE_POSITIONS) if table.pieces else tile * length // tiles
+    """The first position of a tile of a run: even ones or, where positions come in units, whole tiles and a rest."""
+    return min(length, tile * table.most_sums // 2) if table.unit > 1 else tile * length // tiles
 
 
 cdef void multiply_along_channels(
@@ -355,7 +356,7 @@ cdef void multiply_along_positions(
                 later = 0 if column else early
                 if real_t is float and table.pieces:
                     table.level.tiles.positions(
-                        table.pieces, tile // table.lanes, size, n_taps, table.depth,
+                        table.pieces, tile // table.lanes, size, n_taps, table.channel_pairs,
                         input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
                         out_step,
                     )

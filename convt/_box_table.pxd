@@ -67,6 +67,8 @@ cdef class BoxTable:
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces
+    cdef Py_ssize_t channel_pairs  # of input, which products of pieces are made of
+    cdef Py_ssize_t unit  # positions that tiles are made of whole ones of, with lanes along channels
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of
     # summation, so that nothing it follows from may depend on threads.
     cdef readonly Py_ssize_t slice

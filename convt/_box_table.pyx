@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convt._levels cimport TILE_CHANNELS, TILE_POSITIONS, find_level
+from convt._levels cimport TILE_CHANNELS, find_level
 
 from convt._levels import stream_bytes, tile_limits
 from convt.tiling import TapClass, taps_of_row
@@ -207,8 +207,11 @@ cdef class BoxTable:
         self.block = block
         self.blocks = (self.out_channels + block - 1) // block
         self.depth = self.in_channels
+        self.unit = 1
         if pieces:
-            self.most_sums = 2 * TILE_POSITIONS
+            self.most_sums = 2 * self.level.tiles.most_positions
+            self.unit = self.level.tiles.unit
+            self.channel_pairs = (self.in_channels + 1) // 2
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
         if along_channels:
             # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
@@ -336,7 +339,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
         """Most positions of a tile of so many columns, lanes along channels."""
-        return TILE_POSITIONS if self.pieces else self.most_sums * self.lanes // width
+        return self.most_sums // 2 if self.pieces else self.most_sums * self.lanes // width
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""
@@ -371,8 +374,8 @@ cdef class BoxTable:
             self.near = min(self.near, max(1, NEAR_BYTES // vector_bytes // width) * width)
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
-        """Positions beyond a box's that tile registers read and write; along positions lines are padded for them."""
-        return TILE_POSITIONS - 1 if self.pieces and self.along_channels else 0
+        """Positions beyond a box's that tiles read and write; along positions lines are padded for them."""
+        return self.unit - 1 if self.along_channels else 0
 
     cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input."""

@@ -107,6 +107,9 @@ cdef extern from "levels.h" nogil:
             bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t
         ) noexcept nogil
     ctypedef struct tiles_t "convt_tiles":
+        int most_positions
+        int unit
+        int most_pieces
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
@@ -148,7 +151,7 @@ ctypedef fused real_t:
     double
 
 cdef enum:
-    TILE_POSITIONS = 32  # that tile registers multiply at once
+    TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
     TILE_CHANNELS = 32
     TILE_FLOATS = 256  # of memory that one tile register holds
 

@@ -18,26 +18,27 @@ def levels():
     return found
 
 
-def has_tiles(str level):
-    """Whether the level has tile registers."""
-    return find_level(level).tiles.channels != NULL
+def most_pieces(str level):
+    """Of so many bfloat16 pieces, at most, the level multiplies elements; 0 if it does not."""
+    return find_level(level).tiles.most_pieces
 
 
 class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
-    of weights, columns times taps of a run."""
+    of weights, columns times taps of a run. Its positions are computed in whole numbers of a `unit`."""
 
     lanes: int
     sums: int
     columns: int
     weights: int
+    unit: int = 1
 
 
 def tile_limits(str level, bint double, int pieces):
     """The limits of a level's tiles."""
     cdef const convt_level *found = find_level(level)
     if pieces:
-        return TileLimits(found.f32.lanes, 2 * TILE_POSITIONS, 2, 2)
+        return TileLimits(found.f32.lanes, 2 * found.tiles.most_positions, 2, 2, found.tiles.unit)
     if double:
         return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights)
     return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)

@@ -98,9 +98,9 @@ class Boxes(NamedTuple):
             if path.tiles and not path.columns_first and any(low < high for low, high in cells.spans):
                 return None  # tiles of positions begin at every 16th
         elif path.tiles:
-            slack = (most - 1) * (stored - read)  # products of whole tiles are written
-        if path.tiles:
-            tile = Tile(most, unit=16, load=17)  # half a tile takes 0.68 of the time of a whole one
+            slack = (tile_limit.unit - 1) * (stored - read)  # products of whole tiles are written
+        if path.tiles and (tile_limit.unit > 1 or not path.along_channels):
+            tile = Tile(2 * lanes, unit=lanes, load=17)  # half a tile takes 0.68 of the time of a whole one
         elif path.along_channels:
             tile = Tile(most)
         else:

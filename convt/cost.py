@@ -55,6 +55,8 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
+# The same in vectors, where products of pairs take as long as multiply-adds.
+DOT_CYCLES, DOT_STORE_CYCLES = 128, 30
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
@@ -363,7 +365,7 @@ def position_cycles(work: Work) -> float:
 def tile_cycles(work: Work) -> float:
     """The same in tile registers of 16 positions by 16 columns."""
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
-    half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * 2
+    half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
@@ -374,9 +376,12 @@ def tile_cycles(work: Work) -> float:
         else:
             added = 3 * half_tiles * block * work.kernel
     product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
-    if work.one_pass:
+    depth: float = -(-work.in_channels // 32)
+    if work.limits.unit == 1:
+        factor, product, store = 1.0, DOT_CYCLES, DOT_STORE_CYCLES
+        depth = math.ceil(work.in_channels / 2) / 16
+    elif work.one_pass:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
-    depth = -(-work.in_channels // 32)
     return added + factor * half_tiles * sum(
         -(-columns // 16) * (product * depth * taps + store) for taps, columns in taps_and_columns
     )

@@ -26,7 +26,7 @@
      prefix##accumulate,   prefix##add_rows,     prefix##interleave,   prefix##drain,         prefix##lines,           \
      prefix##filled_lines, prefix##transpose_to, prefix##finite}
 #define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##interleave_narrow, prefix##transpose_narrow}
-/* The kernels of a level, with tile registers or {0}. */
+/* The kernels of a level, with products of pieces or {0}. */
 #define CONVT_LEVEL(isa, kernels, ...)                                                                                 \
     {#isa,                                                                                                             \
      convt_##isa##_runs_here,                                                                                          \
@@ -43,6 +43,8 @@
 #include <immintrin.h>
 #include "isa_avx2.h"
 #include "isa_avx512.h"
+#include "pieces.h"
+#include "isa_avx512_bf16.h"
 #if defined(__linux__)
 #include "isa_amx.h"
 #endif
@@ -60,8 +62,11 @@ static const convt_level convt_levels[] = {
 #ifdef CONVT_AVX512
     CONVT_LEVEL(avx512, avx512, {0}),
 #endif
+#ifdef CONVT_AVX512_BF16
+    CONVT_LEVEL(avx512_bf16, avx512, CONVT_PIECES_TILES(avx512_bf16, CONVT_DOT_POSITIONS, 1, 1)),
+#endif
 #ifdef CONVT_AMX
-    CONVT_LEVEL(amx, avx512, CONVT_AMX_TILES),
+    CONVT_LEVEL(amx, avx512, CONVT_PIECES_TILES(amx, 32, 16, 3)),
 #endif
 #ifdef CONVT_NEON
     CONVT_LEVEL(neon, neon, {0}),

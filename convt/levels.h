@@ -1,5 +1,5 @@
-/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_native.h, micro_half.h and isa_amx.h
-   for what each computes. */
+/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_native.h, micro_half.h, isa_amx.h
+   and isa_avx512_bf16.h for what each computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 
@@ -78,16 +78,20 @@ typedef struct {
                              const float *bias, uint16_t *out, ptrdiff_t out_step);
 } convt_halves;
 
-/* Matrix products of bfloat16 pieces; see isa_amx.h. All NULL where a level has none. */
+/* Matrix products of bfloat16 pieces; see pieces.h, isa_amx.h and isa_avx512_bf16.h. All NULL or 0 where a level has
+   none. */
 typedef struct {
+    int most_positions; /* of a tile of `channels` */
+    int unit;           /* of these: whole ones are read and written */
+    int most_pieces;    /* of an element that are worth it */
     void (*configure)(void);
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                     ptrdiff_t depth, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
+                     ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                      ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
-    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
+    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
-    void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t depth, const float *x,
+    void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);

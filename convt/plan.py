@@ -9,7 +9,7 @@ import numpy as np
 
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
-from convt._levels import has_tiles
+from convt._levels import most_pieces
 from convt.boxes import Boxes
 from convt.coalesce import coalesce_axes
 from convt.geometry import ITEMSIZE, Geometry
@@ -360,7 +360,9 @@ def make_plan(
     kind = NativePlan if native else RowPlan
     if cells is None:
         return kind(geometry, dtype, isa, threads, "cells of too many axes or places")
-    pieces = pieces_of(dtype, precision) if has_tiles(isa) and "tiles" not in without else 0
+    pieces = pieces_of(dtype, precision)
+    if pieces > most_pieces(isa) or "tiles" in without:
+        pieces = 0
     paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
@@ -370,7 +372,7 @@ def make_plan(
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
-        reason = "tile registers would lose magnitudes of these operands; " + reason
+        reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     for boxes in found:
         chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
         if chosen.workspace > MOST_WORKSPACE:

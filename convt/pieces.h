@@ -1,0 +1,519 @@
+/* What multiplies bfloat16 in pairs wants of elements, and what becomes of its sums, on x86: written once for AMX and for
+   dot products in vectors.
+
+   A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
+   results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
+   (`split_channels`, `split_positions`, `split_right`, `magnitudes`). Sums of one piece are then never subnormal, which
+   the processor's own rounding to bfloat16 would flush too. */
+
+#define CONVT_PIECES_TILES(isa, most_positions, unit, most_pieces)                                                     \
+    {most_positions,                                                                                                   \
+     unit,                                                                                                             \
+     most_pieces,                                                                                                      \
+     convt_##isa##_configure,                                                                                          \
+     convt_##isa##_release,                                                                                            \
+     convt_##isa##_channels,                                                                                           \
+     convt_##isa##_positions,                                                                                          \
+     convt_##isa##_positions_out,                                                                                      \
+     convt_pieces_split_channels,                                                                                      \
+     convt_pieces_split_positions,                                                                                     \
+     convt_pieces_split_left,                                                                                          \
+     convt_pieces_split_right,                                                                                         \
+     convt_pieces_magnitudes,                                                                                          \
+     CONVT_HALVES(convt_pieces_)}
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
+#endif
+
+typedef convt_avx512_f32_vector convt_pieces_vector;
+typedef convt_avx512_f32_unaligned convt_pieces_unaligned;
+static inline __attribute__((always_inline)) void convt_pieces_transpose_registers(convt_pieces_vector *block)
+{
+    convt_avx512_f32_transpose_registers(block);
+}
+/* Two halves of the processor's result, interleaved. */
+static inline __m512i convt_pieces_pair_bfloat16(__m512 first, __m512 second)
+{
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+/* 32 lines of 16 words into 16 of 32. Lines 0 and 8, 1 and 9 ... 7 and 15, 16 and 24 ... 23 and 31 share a register:
+   64 shuffles then, where pairs of words take 96 or 80. bfloat16 layers to 64 or 128 channels took 3 to 10 % longer. */
+static inline __attribute__((always_inline)) void convt_pieces_transpose_words(__m512i *block)
+{
+    __m512i next[16];
+    for (int stage = 0; stage < 3; stage++) {
+        UNROLLED (i, 16) {
+            const __m512i first = block[i / 8 * 8 + i % 8 / 2], second = block[i / 8 * 8 + i % 8 / 2 + 4];
+            next[i] = i % 2 ? _mm512_unpackhi_epi16(first, second) : _mm512_unpacklo_epi16(first, second);
+        }
+        UNROLLED (i, 16)
+            block[i] = next[i];
+    }
+    UNROLLED (i, 8) {
+        next[i] = _mm512_shuffle_i32x4(block[i], block[i + 8], 0x88);
+        next[i + 8] = _mm512_shuffle_i32x4(block[i], block[i + 8], 0xdd);
+    }
+    UNROLLED (i, 16)
+        block[i] = next[i];
+}
+/* 32 rows of 16 floats, `added` to each, as bfloat16, transposed. */
+static inline __attribute__((always_inline)) void
+convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m512 added, __m512i *block)
+{
+    UNROLLED (i, 16) {
+        const float *const *first = rows + i / 8 * 16 + i % 8;
+        block[i] = (__m512i)_mm512_cvtne2ps_pbh(_mm512_add_ps(_mm512_loadu_ps(first[8] + offset), added),
+                                                _mm512_add_ps(_mm512_loadu_ps(first[0] + offset), added));
+    }
+    convt_pieces_transpose_words(block);
+}
+#define LANES 16
+#define NAME(kernel) convt_pieces_##kernel
+#define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
+#define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
+#define NARROW_BFLOAT16(vector) ((NAME(halves))_mm512_cvtneps_pbh((__m512)(vector)))
+#define PAIR_BFLOAT16(first, second) ((NAME(words))convt_pieces_pair_bfloat16((__m512)(first), (__m512)(second)))
+#define TRANSPOSE_BFLOAT16(rows, offset, added, block)                                                                 \
+    convt_pieces_transpose_bfloat16(rows, offset, (__m512)(added), (__m512i *)(block))
+#include "micro_half.h"
+#undef LANES
+#undef NAME
+#undef LOAD_FLOAT16
+#undef NARROW_FLOAT16
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
+
+/* `positions` of a level. */
+typedef void convt_pieces_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
+                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
+                                    ptrdiff_t out_step);
+
+/* Lanes from `begin` on and before `end`, which may lie outside of a vector's. */
+static inline __mmask16 convt_pieces_lanes(ptrdiff_t begin, ptrdiff_t end)
+{
+    const uint32_t to = end >= 16 ? 0xffff : end <= 0 ? 0 : (1u << end) - 1;
+    return (__mmask16)(begin >= 16 ? 0 : begin <= 0 ? to : to & ~((1u << begin) - 1));
+}
+
+/* What of a tile's vectors of outputs goes to one row: 16-bit words by a mask. */
+typedef struct {
+    char *y; /* where the vector's first word would lie */
+    int vector;
+    uint32_t words;
+} convt_pieces_part;
+
+/* Cuts the outputs of n (up to 32) positions into vectors and rows; `row` and `cell` of it go on from call to call. */
+static inline int convt_pieces_cut(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
+                                convt_pieces_part *parts)
+{
+    const ptrdiff_t words = rows->places * (rows->precision == 24 ? 2 : 1), positions = 32 / words;
+    int count = 0;
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t lane = i % positions;
+        const ptrdiff_t most = n - i < positions - lane ? n - i : positions - lane;
+        const ptrdiff_t some = rows->width - *cell < most ? rows->width - *cell : most;
+        parts[count].y = rows->first[*row] + 2 * words * (*cell - lane);
+        parts[count].vector = (int)(i / positions);
+        parts[count++].words = (uint32_t)(((1ull << some * words) - 1) << lane * words);
+        i += some;
+        *cell += some;
+        if (*cell == rows->width) {
+            *cell = 0;
+            ++*row;
+        }
+    }
+    return count;
+}
+
+/* The sums of 16 positions of some places and their bias, as interleaved outputs; returns their vectors' number. */
+INLINE int convt_pieces_interleave(const int precision, const int places, convt_pieces_vector sums[][2], const float *bias,
+                                int half, __m512i *out)
+{
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+    const int n = precision == 24 ? places : places / 2;
+    __m512i next[8];
+    UNROLLED (i, n)
+        out[i] = precision == 24 ? (__m512i)(sums[i][half] + bias[i])
+                                 : (__m512i)convt_pieces_narrow_pairs(precision == 8, sums[2 * i][half] + bias[2 * i],
+                                                                   sums[2 * i + 1][half] + bias[2 * i + 1]);
+    for (int stage = 1; stage < n; stage *= 2) {
+        UNROLLED (i, n / 2) {
+            next[2 * i] = _mm512_permutex2var_epi32(out[i], low, out[i + n / 2]);
+            next[2 * i + 1] = _mm512_permutex2var_epi32(out[i], high, out[i + n / 2]);
+        }
+        UNROLLED (i, n)
+            out[i] = next[i];
+    }
+    return n;
+}
+
+INLINE void convt_pieces_write(const int precision, const int places, convt_pieces_vector sums[32][2], const float *bias,
+                            int outputs, const ptrdiff_t *offsets, int stream, const convt_pieces_part *parts, int count,
+                            const int whole)
+{
+    for (int i = 0; i < outputs; i++) {
+        __m512i out[16];
+        int n;
+        if (places == 1 && precision == 8) {
+            const convt_pieces_vector first = sums[i][0] + bias[i], second = sums[i][1] + bias[i];
+            out[0] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+            n = 1;
+        } else if (places == 1 && precision == 11) {
+            const convt_pieces_halves first = convt_pieces_narrow_vector(0, sums[i][0] + bias[i]);
+            const convt_pieces_halves second = convt_pieces_narrow_vector(0, sums[i][1] + bias[i]);
+            out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
+            n = 1;
+        } else {
+            n = convt_pieces_interleave(precision, places, sums + i * places, bias + i * places, 0, out);
+            n += convt_pieces_interleave(precision, places, sums + i * places, bias + i * places, 1, out + n);
+        }
+        if (whole) {
+            UNROLLED (v, n) {
+                char *at = parts[v].y + offsets[i];
+                if (stream && (uintptr_t)at % 64 == 0)
+                    _mm512_stream_si512((void *)at, out[v]);
+                else {
+                    _mm512_storeu_si512(at, out[v]);
+                    /* Where the next positions' outputs go: rows are too many to be foreseen. 3 to 10 % of halves. */
+                    __builtin_prefetch(at + 64 * n, 1, 3);
+                }
+            }
+        } else {
+            for (int part = 0; part < count; part++)
+                _mm512_mask_storeu_epi16(parts[part].y + offsets[i], parts[part].words, out[parts[part].vector]);
+        }
+    }
+}
+
+/* `positions` of a level for any number of `columns` of weights, their sums written as outputs from y->first[0] on. */
+INLINE void convt_pieces_positions_out(convt_pieces_positions *multiply, int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
+                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias,
+                                    const convt_tile_rows *y)
+{
+    const ptrdiff_t column = taps * ((pairs + 15) / 16) * 16 * pieces; /* of weights */
+    convt_pieces_vector sums[32][2];
+    convt_pieces_part parts[32]; /* each has a position */
+    ptrdiff_t row = 0, cell = 0;
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        const ptrdiff_t n = positions - p < 32 ? positions - p : 32;
+        const int count = convt_pieces_cut(n, y, &row, &cell, parts);
+        int whole = n == 32;
+        for (int i = 0; i < count; i++)
+            whole &= parts[i].words == UINT32_MAX;
+        for (int done = 0; done < columns; done += 32) {
+            const int some = columns - done < 32 ? columns - done : 32;
+            const ptrdiff_t *offsets = y->offsets + done / y->places;
+            multiply(pieces, some > 16 ? 2 : 1, n, taps, pairs, x + p / 16 * x_step, x_step,
+                                w + done * column, NULL, (float *)sums, 32);
+#define WRITE(d, e)                                                                                                    \
+    case 16 * d + e:                                                                                                   \
+        if (whole)                                                                                                     \
+            convt_pieces_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 1);                   \
+        else                                                                                                           \
+            convt_pieces_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 0);                   \
+        break;
+            switch (16 * y->precision + y->places) {
+                WRITE(24, 1)
+                WRITE(24, 2)
+                WRITE(24, 4)
+                WRITE(24, 8)
+                WRITE(11, 1)
+                WRITE(11, 2)
+                WRITE(11, 4)
+                WRITE(11, 8)
+                WRITE(8, 1)
+                WRITE(8, 2)
+                WRITE(8, 4)
+                WRITE(8, 8)
+            }
+#undef WRITE
+        }
+    }
+}
+
+#undef INLINE
+
+/* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
+static inline __m512i convt_pieces_round(__m512 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_and_si512(rounded, _mm512_set1_epi32((int)0xffff0000));
+}
+
+/* Takes the next piece from `rest`, rounded or `cut`. */
+static inline __m512i convt_pieces_piece(int cut, __m512 *rest)
+{
+    const __m512i piece =
+        cut ? _mm512_and_si512(_mm512_castps_si512(*rest), _mm512_set1_epi32((int)0xffff0000)) : convt_pieces_round(*rest);
+    *rest = _mm512_sub_ps(*rest, _mm512_castsi512_ps(piece));
+    return piece;
+}
+
+/* Some elements of a line of float (`precision` 24) or float16 (11), widened. */
+static inline __m512 convt_pieces_load(int precision, const void *line, __mmask16 some)
+{
+    if (precision == 24)
+        return _mm512_maskz_loadu_ps(some, line);
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, line));
+}
+
+/* The least magnitude other than 0, less 1, and the greatest so far, lane by lane: bits of floats, or of bfloat16 where
+   `precision` is 8. NaN is the greatest. */
+typedef struct {
+    __m512i least, most;
+} convt_pieces_range;
+
+static inline void convt_pieces_extend(int precision, convt_pieces_range *range, __m512i bits)
+{
+    if (precision == 8) {
+        const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff));
+        range->least = _mm512_min_epu16(range->least, _mm512_add_epi16(size, _mm512_set1_epi16(-1)));
+        range->most = _mm512_max_epu16(range->most, size);
+    } else {
+        const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        range->least = _mm512_min_epu32(range->least, _mm512_add_epi32(size, _mm512_set1_epi32(-1)));
+        range->most = _mm512_max_epu32(range->most, size);
+    }
+}
+
+/* Whether the range leaves [least, most], two floats by their bits. */
+static inline int convt_pieces_leaves(int precision, const convt_pieces_range *range, uint32_t least, uint32_t most)
+{
+    if (precision == 8) {
+        const short from = (short)((least + 0xffff) >> 16), to = (short)(most >> 16);
+        return (_mm512_cmplt_epu16_mask(range->least, _mm512_set1_epi16((short)(from - 1))) |
+                _mm512_cmpgt_epu16_mask(range->most, _mm512_set1_epi16(to))) != 0;
+    }
+    return (_mm512_cmplt_epu32_mask(range->least, _mm512_set1_epi32((int)(least - 1))) |
+            _mm512_cmpgt_epu32_mask(range->most, _mm512_set1_epi32((int)most))) != 0;
+}
+
+/* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
+   Their magnitudes extend the range. */
+static inline __attribute__((always_inline)) void convt_pieces_pair(const int pieces, const int precision,
+                                                                 const void *even, const void *odd, __mmask16 some,
+                                                                 convt_pieces_range *range, __m512i *words)
+{
+    if (precision == 8) { /* as they are */
+        const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
+        const __m256i high = odd ? _mm256_maskz_loadu_epi16(some, odd) : _mm256_setzero_si256();
+        words[0] = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+        convt_pieces_extend(precision, range, words[0]);
+        return;
+    }
+    __m512 a = even ? convt_pieces_load(precision, even, some) : _mm512_setzero_ps();
+    __m512 b = odd ? convt_pieces_load(precision, odd, some) : _mm512_setzero_ps();
+    convt_pieces_extend(precision, range, _mm512_castps_si512(a));
+    convt_pieces_extend(precision, range, _mm512_castps_si512(b));
+    for (int p = 0; p < pieces; p++) {
+        /* Pieces that hold the whole element need no rounding, and what is left for their last one is a bfloat16. */
+        const int exact = 8 * pieces >= precision, left = exact && p == pieces - 1;
+        const __m512i low = left ? _mm512_castps_si512(a) : convt_pieces_piece(exact, &a);
+        const __m512i high = left ? _mm512_castps_si512(b) : convt_pieces_piece(exact, &b);
+        words[p] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
+    }
+}
+
+/* `split_channels` of bfloat16, which are only transposed; `whole`: 16 places of 32 channels. */
+static inline __attribute__((always_inline)) int
+convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels, ptrdiff_t n,
+                            float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
+{
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
+    convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
+    __m512i block[16];
+    UNROLLED (i, 16) {
+        const int first = i / 8 * 16 + i % 8, second = first + 8;
+        __m256i low = _mm256_setzero_si256(), high = low;
+        if (whole || first < channels)
+            low = whole ? _mm256_loadu_si256((const __m256i *)(x + first * channel_step))
+                        : _mm256_maskz_loadu_epi16(some, x + first * channel_step);
+        if (whole || second < channels)
+            high = whole ? _mm256_loadu_si256((const __m256i *)(x + second * channel_step))
+                         : _mm256_maskz_loadu_epi16(some, x + second * channel_step);
+        block[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        convt_pieces_extend(8, &range, block[i]);
+    }
+    convt_pieces_transpose_words(block);
+    if (whole)
+        UNROLLED (i, 16)
+            _mm512_storeu_si512(target + i * x_step, block[i]);
+    else
+        for (ptrdiff_t i = 0; i < n; i++)
+            _mm512_storeu_si512(target + i * x_step, block[i]);
+    return convt_pieces_leaves(8, &range, least, most);
+}
+
+static inline __attribute__((always_inline)) int convt_pieces_channels_of(const int pieces, const int precision,
+                                                                       const char *x, ptrdiff_t channel_step,
+                                                                       ptrdiff_t channels, ptrdiff_t n, float *target,
+                                                                       ptrdiff_t x_step, uint32_t least, uint32_t most)
+{
+    if (precision == 8)
+        return channels == 32 && n == 16
+                   ? convt_pieces_bfloat16_channels(1, x, channel_step, channels, n, target, x_step, least, most)
+                   : convt_pieces_bfloat16_channels(0, x, channel_step, channels, n, target, x_step, least, most);
+    convt_avx512_f32_vector pairs[3][16];
+    __m512i words[3];
+    const __mmask16 some = (__mmask16)((1u << n) - 1);
+    convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
+    for (int pair = 0; pair < 16; pair++) {
+        const char *even = x + 2 * pair * channel_step;
+        convt_pieces_pair(pieces, precision, 2 * pair < channels ? even : NULL,
+                       2 * pair + 1 < channels ? even + channel_step : NULL, some, &range, words);
+        for (int p = 0; p < pieces; p++)
+            pairs[p][pair] = (convt_avx512_f32_vector)words[p];
+    }
+    for (int p = 0; p < pieces; p++) {
+        convt_avx512_f32_transpose_registers(pairs[p]);
+        for (ptrdiff_t i = 0; i < n; i++)
+            _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)pairs[p][i]);
+    }
+    return convt_pieces_leaves(precision, &range, least, most);
+}
+
+static inline __attribute__((always_inline)) int convt_pieces_positions_of(const int pieces, const int precision,
+                                                                        const void *even, const void *odd,
+                                                                        ptrdiff_t before, ptrdiff_t n, ptrdiff_t after,
+                                                                        float *target, ptrdiff_t place, ptrdiff_t step,
+                                                                        uint32_t least, uint32_t most)
+{
+    const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
+    convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
+    __m512i words[3];
+    for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
+        const ptrdiff_t first = chunk - place - before; /* the line's element in lane 0 */
+        const __mmask16 some = convt_pieces_lanes(-first, n - first),
+                        written = convt_pieces_lanes(place - chunk, end - chunk);
+        convt_pieces_pair(pieces, precision, even ? (const char *)even + first * item : NULL,
+                       odd ? (const char *)odd + first * item : NULL, some, &range, words);
+        for (int p = 0; p < pieces; p++)
+            _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * CONVT_TILE_FLOATS, written, words[p]);
+    }
+    return convt_pieces_leaves(precision, &range, least, most);
+}
+
+/* The numbers of pieces that elements of a precision come in; of floats fewer than 3 where less is asked for. */
+#define INSTANCES(function, ...)                                                                                       \
+    switch (32 * pieces + precision) {                                                                                 \
+    case 32 * 1 + 8:                                                                                                   \
+        return function(1, 8, __VA_ARGS__);                                                                            \
+    case 32 * 2 + 11:                                                                                                  \
+        return function(2, 11, __VA_ARGS__);                                                                           \
+    case 32 * 3 + 24:                                                                                                  \
+        return function(3, 24, __VA_ARGS__);                                                                           \
+    case 32 * 2 + 24:                                                                                                  \
+        return function(2, 24, __VA_ARGS__);                                                                           \
+    case 32 * 1 + 24:                                                                                                  \
+        return function(1, 24, __VA_ARGS__);                                                                           \
+    }                                                                                                                  \
+    return 1
+
+/* n places (up to 16) of up to 32 channels, channel_step bytes apart, and zeros for the rest, into n rows of
+   [piece][32], as `channels` reads them. Returns whether an element other than 0 has a magnitude outside [least, most].
+ */
+static int convt_pieces_split_channels(int pieces, int precision, const char *x, ptrdiff_t channel_step,
+                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
+                                    uint32_t most)
+{
+    INSTANCES(convt_pieces_channels_of, x, channel_step, channels, n, target, x_step, least, most);
+}
+
+/* n places of two channels, zeros before and after them, as `positions` reads them: from place number `place` of
+   `target` on, `step` from 16 places to the next. Returns the same. */
+static int convt_pieces_split_positions(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before,
+                                     ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
+                                     uint32_t least, uint32_t most)
+{
+    INSTANCES(convt_pieces_positions_of, even, odd, before, n, after, target, place, step, least, most);
+}
+
+#undef INSTANCES
+
+/* 32 channels of 16 outputs, `source` [output][32], into one tile per piece: weights as the left operand. */
+static void convt_pieces_split_left(int pieces, const float *source, float *target, ptrdiff_t piece_step)
+{
+    for (int row = 0; row < 16; row++) {
+        __m512 low = _mm512_loadu_ps(source + 32 * row), high = _mm512_loadu_ps(source + 32 * row + 16);
+        for (int p = 0; p < pieces; p++) {
+            __m256i *to = (__m256i *)(target + p * piece_step + 16 * row);
+            _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(convt_pieces_piece(0, &low), 16)));
+            _mm256_storeu_si256(to + 1, _mm512_cvtepi32_epi16(_mm512_srli_epi32(convt_pieces_piece(0, &high), 16)));
+        }
+    }
+}
+
+/* Takes the next pieces of two rows, the last of three as it is: what two leave of a float is a bfloat16. */
+static inline __m512i convt_pieces_next_pair(const int last, __m512 *even, __m512 *odd)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    if (last)
+        return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(*even), 16), _mm512_castps_si512(*odd));
+    const __m512i words = convt_pieces_pair_bfloat16(*even, *odd);
+    *even = _mm512_sub_ps(*even, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
+    *odd = _mm512_sub_ps(*odd, _mm512_castsi512_ps(_mm512_and_si512(words, upper)));
+    return words;
+}
+
+static inline __attribute__((always_inline)) void convt_pieces_right_of(const int pieces, const float *source,
+                                                                     ptrdiff_t source_step, float *target,
+                                                                     ptrdiff_t piece_step, convt_pieces_range *range)
+{
+    for (int pair = 0; pair < 16; pair++) {
+        __m512 even = _mm512_loadu_ps(source + 2 * pair * source_step);
+        __m512 odd = _mm512_loadu_ps(source + (2 * pair + 1) * source_step);
+        convt_pieces_extend(24, range, _mm512_castps_si512(even));
+        convt_pieces_extend(24, range, _mm512_castps_si512(odd));
+        UNROLLED (p, pieces)
+            _mm512_storeu_si512(target + p * piece_step + 16 * pair, convt_pieces_next_pair(p == 2, &even, &odd));
+    }
+}
+
+/* 32 channels of 16 outputs, `source` [channel][source_step], likewise: weights as the right operand. `least` and
+   `most` are, lane by lane, the least magnitude other than 0, less 1, and the greatest so far. */
+static void convt_pieces_split_right(int pieces, const float *source, ptrdiff_t source_step, float *target,
+                                  ptrdiff_t piece_step, uint32_t *least, uint32_t *most)
+{
+    convt_pieces_range range = {_mm512_loadu_si512(least), _mm512_loadu_si512(most)};
+    if (pieces == 3)
+        convt_pieces_right_of(3, source, source_step, target, piece_step, &range);
+    else if (pieces == 2)
+        convt_pieces_right_of(2, source, source_step, target, piece_step, &range);
+    else
+        convt_pieces_right_of(1, source, source_step, target, piece_step, &range);
+    _mm512_storeu_si512(least, range.least);
+    _mm512_storeu_si512(most, range.most);
+}
+
+/* The least magnitude other than 0 and the greatest of n elements, by their bits; NaN is the greatest. */
+static void convt_pieces_magnitudes(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most)
+{
+    __m512i low = _mm512_set1_epi32(-1), high = _mm512_setzero_si512();
+    for (ptrdiff_t i = 0; i < n; i += 16) {
+        const __mmask16 some = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)-1;
+        const __m512i bits = _mm512_maskz_loadu_epi32(some, elements + i);
+        const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        low = _mm512_mask_min_epu32(low, _mm512_test_epi32_mask(size, size), low, size);
+        high = _mm512_max_epu32(high, size);
+    }
+    *least = _mm512_reduce_min_epu32(low);
+    *most = _mm512_reduce_max_epu32(high);
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
