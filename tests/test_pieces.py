@@ -1,4 +1,4 @@
-"""Tile registers multiply float32 and float16 in bfloat16 pieces: what that must not change."""
+"""Levels that multiply bfloat16, or float32 and float16 in bfloat16 pieces: what that must not change."""
 
 from contextlib import nullcontext
 
@@ -8,8 +8,18 @@ from cases import BFLOAT16, LAYOUTS, as_layout, oracle
 
 import convt
 from convt import isa, paths, plan
+from convt._levels import most_pieces
 
-pytestmark = pytest.mark.skipif("amx" not in isa.available(), reason="this machine has no AMX")
+PIECES = {"float16": 2, "float32": 3, "bfloat16": 1}
+TILED = [level for level in isa.available() if level != "generic" and most_pieces(level)]
+
+
+def each_tiled(*dtypes):
+    """Runs a test at each level that multiplies one of `dtypes` in pieces, for each of these."""
+    every = [(level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)]
+    return pytest.mark.parametrize(("level", "dtype"), every, ids=str)
+
+
 
 ATTRIBUTES = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
 SHAPES = (1, 96, 20, 20), (96, 48, 4, 4)
@@ -25,6 +35,10 @@ def at_level(monkeypatch, level, x, w, **arguments):
     return convt.conv_transpose(x, w, **ATTRIBUTES, **arguments)
 
 
+def bits(array):
+    return array.view(f"u{array.itemsize}")
+
+
 def one(value):
     def change(array):
         array.reshape(-1)[array.size // 2] = value
@@ -34,7 +48,7 @@ def one(value):
 
 def scaled(by):
     def change(array):
-        array *= np.float32(by)
+        array[...] = (array.astype(np.float32) * np.float32(by)).astype(array.dtype)
 
     return change
 
@@ -53,19 +67,20 @@ CHANGES = {
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("operand", [0, 1], ids=["x", "w"])
-def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, change, operand):
-    operands = data(np.float32)
+@each_tiled(np.float32, BFLOAT16)
+def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, level, dtype, change, operand):
+    operands = data(dtype)
     change(operands[operand])
     wanted = at_level(monkeypatch, "avx512", *operands)
-    np.testing.assert_array_equal(at_level(monkeypatch, "amx", *operands), wanted)
+    np.testing.assert_array_equal(bits(at_level(monkeypatch, level, *operands)), bits(wanted))
 
 
 @pytest.mark.parametrize("path", paths.TILE_PATHS, ids=lambda path: path.name)
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
+@each_tiled(np.float32, BFLOAT16)
 @pytest.mark.parametrize("bias", [2.0**-102, 2.0**-103, 2.0**-130, -(2.0**-130)])
-def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, dtype, bias):
-    """Tile registers flush subnormals, and so does the processor's rounding to bfloat16."""
-    monkeypatch.setenv("CONVT_ISA", "amx")
+def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, level, dtype, bias):
+    """Products of pairs flush subnormals, and so does the processor's rounding to bfloat16."""
+    monkeypatch.setenv("CONVT_ISA", level)
     monkeypatch.setattr(plan, "VECTOR_PATHS", ())
     monkeypatch.setattr(plan, "TILE_PATHS", (path,))
     plan.make_plan.cache_clear()
@@ -77,7 +92,7 @@ def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, dtype, b
 
 
 @pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.POSITION_TILES], ids=lambda path: path.name)
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
+@each_tiled(np.float32, BFLOAT16)
 @pytest.mark.parametrize(
     ("value", "refused"),
     [
@@ -89,13 +104,13 @@ def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, dtype, b
         (0.0, False),
     ],
 )
-def test_limits_of_magnitudes(monkeypatch, path, dtype, value, refused):
+def test_limits_of_magnitudes(monkeypatch, path, level, dtype, value, refused):
     """With weights of 1, x may be from 2**-102 to 2**100; what is refused is prepared for again."""
 
     def prepare(*arguments):
         raise AssertionError("took the vector path")
 
-    monkeypatch.setenv("CONVT_ISA", "amx")
+    monkeypatch.setenv("CONVT_ISA", level)
     monkeypatch.setattr(plan, "VECTOR_PATHS", ())
     monkeypatch.setattr(plan, "TILE_PATHS", (path,))
     plan.make_plan.cache_clear()
@@ -110,24 +125,25 @@ def test_limits_of_magnitudes(monkeypatch, path, dtype, value, refused):
         layer(x)
 
 
-def test_large_and_small_that_meet_in_a_product_take_the_vector_path(monkeypatch):
-    x, w = data(np.float32)
-    x *= np.float32(1e25)
-    w *= np.float32(1e25)
+@each_tiled(np.float32, BFLOAT16)
+def test_large_and_small_that_meet_in_a_product_take_the_vector_path(monkeypatch, level, dtype):
+    x, w = data(dtype)
+    scaled(1e25)(x)
+    scaled(1e25)(w)
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = at_level(monkeypatch, "avx512", x, w)
-        np.testing.assert_array_equal(at_level(monkeypatch, "amx", x, w), wanted)
+        np.testing.assert_array_equal(bits(at_level(monkeypatch, level, x, w)), bits(wanted))
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, BFLOAT16], ids=str)
+@each_tiled(np.float16, np.float32, BFLOAT16)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_ordinary_numbers_are_not_refused(monkeypatch, dtype, layout, precision):
+def test_ordinary_numbers_are_not_refused(monkeypatch, level, dtype, layout, precision):
     def refuse(*arguments):
         raise AssertionError("took the vector path")
 
     x, w = data(dtype)
-    monkeypatch.setenv("CONVT_ISA", "amx")
+    monkeypatch.setenv("CONVT_ISA", level)
     layer = convt.ConvTranspose(w, precision=precision, **ATTRIBUTES)
     layer(x)
     assert "tiles" in layer.explain(x.shape)["kernel"]
@@ -135,9 +151,10 @@ def test_ordinary_numbers_are_not_refused(monkeypatch, dtype, layout, precision)
     layer(as_layout(x, layout))
 
 
-def test_a_refused_input_does_not_change_the_next_call(monkeypatch):
-    x, w = data(np.float32)
-    monkeypatch.setenv("CONVT_ISA", "amx")
+@each_tiled(np.float32, BFLOAT16)
+def test_a_refused_input_does_not_change_the_next_call(monkeypatch, level, dtype):
+    x, w = data(dtype)
+    monkeypatch.setenv("CONVT_ISA", level)
     layer = convt.ConvTranspose(w, **ATTRIBUTES)
     before = layer(x)
     bad = x.copy()
@@ -147,34 +164,35 @@ def test_a_refused_input_does_not_change_the_next_call(monkeypatch):
     assert "tiles" in layer.explain(x.shape)["kernel"]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+@each_tiled(np.float16, BFLOAT16)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_inf_and_nan_in_half_types(monkeypatch, dtype, value):
+def test_inf_and_nan_in_half_types(monkeypatch, level, dtype, value):
     x, w = data(dtype)
     x[0, 3, 4, 5] = value
     wanted = at_level(monkeypatch, "avx512", x, w).astype(np.float32)
-    y = at_level(monkeypatch, "amx", x, w).astype(np.float32)
+    y = at_level(monkeypatch, level, x, w).astype(np.float32)
     np.testing.assert_array_equal(np.isfinite(y), np.isfinite(wanted))
 
 
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("channels", [16, 96, 500])
-def test_float32_errors_are_not_above_those_of_fused_chains(monkeypatch, channels, positive):
-    x, w = data(np.float32, ((1, channels, 12, 12), (channels, 32, 4, 4)), channels)
+@each_tiled(np.float32)
+def test_float32_errors_are_not_above_those_of_fused_chains(monkeypatch, level, dtype, channels, positive):
+    x, w = data(dtype, ((1, channels, 12, 12), (channels, 32, 4, 4)), channels)
     if positive:
         x, w = np.abs(x), np.abs(w)
     exact = oracle(x, w, None, ATTRIBUTES)
-    errors = {level: at_level(monkeypatch, level, x, w) - exact for level in ("avx512", "amx")}
-    assert np.abs(errors["amx"]).max() <= np.abs(errors["avx512"]).max()
-    assert np.square(errors["amx"]).mean() <= np.square(errors["avx512"]).mean()
+    pieces, chain = (at_level(monkeypatch, isa, x, w) - exact for isa in (level, "avx512"))
+    assert np.abs(pieces).max() <= np.abs(chain).max()
+    assert np.square(pieces).mean() <= np.square(chain).mean()
 
 
-@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+@each_tiled(np.float16, BFLOAT16)
 @pytest.mark.parametrize("channels", [32, 1024])
-def test_half_types_are_rounded_correctly_but_for_one_unit(monkeypatch, dtype, channels):
+def test_half_types_are_rounded_correctly_but_for_one_unit(monkeypatch, level, dtype, channels):
     x, w = data(dtype, ((1, channels, 12, 12), (channels, 32, 4, 4)), channels)
     w = (w.astype(np.float32) / 64).astype(dtype)
-    y = at_level(monkeypatch, "amx", x, w)
+    y = at_level(monkeypatch, level, x, w)
     exact = oracle(x, w, None, ATTRIBUTES)
     away = np.abs(ordered(y) - ordered(exact.astype(np.float32).astype(dtype)))
     # Where a sum cancels, a unit of it may be less than float32 sums resolve.
@@ -191,25 +209,40 @@ def ordered(array):
 
 
 @pytest.mark.parametrize(("precision", "most"), [("highest", 1e-6), ("high", 2e-5), ("medium", 1e-2)])
-def test_precision_of_float32(monkeypatch, precision, most):
+@pytest.mark.parametrize("level", TILED)
+def test_precision_of_float32(monkeypatch, level, precision, most):
     x, w = data(np.float32)
-    y = at_level(monkeypatch, "amx", x, w, precision=precision)
+    y = at_level(monkeypatch, level, x, w, precision=precision)
     exact = oracle(x, w, None, ATTRIBUTES)
+    if paths.pieces_of("float32", precision) > most_pieces(level):
+        most = 1e-5  # a chain of multiply-adds
     assert np.abs(y - exact).max() <= most * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, BFLOAT16], ids=str)
-def test_precision_is_for_float32_alone(monkeypatch, dtype):
+@pytest.mark.parametrize("level", TILED)
+def test_precision_is_for_float32_alone(monkeypatch, level, dtype):
     x, w = data(dtype)
-    wanted = at_level(monkeypatch, "amx", x, w)
-    np.testing.assert_array_equal(at_level(monkeypatch, "amx", x, w, precision="medium"), wanted)
+    wanted = at_level(monkeypatch, level, x, w)
+    np.testing.assert_array_equal(at_level(monkeypatch, level, x, w, precision="medium"), wanted)
 
 
-def test_explain_names_pieces_and_refusals(monkeypatch):
+@pytest.mark.parametrize(("precision", "pieces"), [("highest", 3), ("high", 2), ("medium", 1)])
+@pytest.mark.parametrize("level", TILED)
+def test_float32_is_multiplied_in_as_many_pieces_as_its_precision_wants(monkeypatch, level, precision, pieces):
+    """Or in none, where the level is no faster by so many."""
     x, w = data(np.float32)
-    monkeypatch.setenv("CONVT_ISA", "amx")
-    assert convt.ConvTranspose(w, **ATTRIBUTES).explain(x.shape)["tiles"]["pieces"] == 3
+    monkeypatch.setenv("CONVT_ISA", level)
+    tiles = convt.ConvTranspose(w, precision=precision, **ATTRIBUTES).explain(x.shape)["tiles"]
+    assert tiles.get("pieces", 0) == (pieces if pieces <= most_pieces(level) else 0)
+
+
+@each_tiled(np.float32, BFLOAT16)
+def test_explain_names_pieces_and_refusals(monkeypatch, level, dtype):
+    x, w = data(dtype)
+    monkeypatch.setenv("CONVT_ISA", level)
+    assert convt.ConvTranspose(w, **ATTRIBUTES).explain(x.shape)["tiles"]["pieces"] == PIECES[dtype.name]
     w[0, 0, 0, 0] = 1e-39
     layer = convt.ConvTranspose(w, **ATTRIBUTES)
     layer(x)
-    assert "tile registers would lose" in layer.explain(x.shape)["reason"]
+    assert "pieces would lose" in layer.explain(x.shape)["reason"]

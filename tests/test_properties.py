@@ -14,21 +14,36 @@ from hypothesis import strategies as st
 
 import convt
 from convt import _box_compute, boxes, isa, paths, plan, tiling
-from convt._levels import stream_bytes, tile_limits
+from convt._levels import most_pieces, stream_bytes, tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
 
-# Every path of every level that this machine has; those of vectors are the same at avx512 and amx.
+# Every path of every level that this machine has; those of vectors are the same at avx512 and what has pieces besides.
 LEVELS = [level for level in isa.available() if level != "generic"]
-VECTOR_LEVELS = [level for level in LEVELS if level != "amx"]
+VECTOR_LEVELS = [level for level in LEVELS if not most_pieces(level)]
 WAYS = [
     ("generic", None),
-    *((level, path) for level in LEVELS for path in (paths.TILE_PATHS if level == "amx" else paths.VECTOR_PATHS)),
+    *(
+        (level, path)
+        for level in LEVELS
+        for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.TILE_PATHS)
+    ),
 ]
 NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
 every_way = pytest.mark.parametrize("way", WAYS, ids=NAMES)
 seeds = st.integers(0, 2**32 - 1)
+
+
+def in_pieces(level, dtype):
+    """Whether the level multiplies elements in bfloat16 pieces."""
+    return 0 < paths.pieces_of(np.dtype(dtype).name, "highest") <= most_pieces(level)
+
+
+def dtype_of(way, dtype):
+    """`dtype`, or bfloat16 where pieces of nothing else are multiplied."""
+    level, path = way
+    return BFLOAT16 if path and path.tiles and most_pieces(level) == 1 else dtype
 
 
 def built(level):
@@ -93,6 +108,7 @@ def bits(array):
 )
 def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has_bias, threads):
     x_shape, w_shape, attributes = config
+    dtype = dtype_of(way, dtype)
     if dtype == BFLOAT16:
         attributes["opset"] = 22
     rng = np.random.default_rng(seed)
@@ -115,6 +131,7 @@ def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), scale=st.sampled_from([-20, -3, 0, 4]))
 def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype, scale):
     x_shape, w_shape, attributes = config
+    dtype = dtype_of(way, dtype)
     if dtype == BFLOAT16:
         attributes["opset"] = 22
     if dtype == np.float16:
@@ -126,7 +143,7 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype
     with forced(way):
         y = convt.conv_transpose(x, w, b, **attributes)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
-    products = 6 if way[1] in paths.TILE_PATHS else 1  # of the pieces of a float32
+    products = 6 if way[1] in paths.TILE_PATHS and most_pieces(way[0]) > 1 else 1  # of the pieces of a float32
     assert (error <= error_bound(x, w, b, attributes, products)).all()
 
 
@@ -534,24 +551,26 @@ def test_products_of_a_small_image_are_bounded():
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
 @pytest.mark.parametrize(("outputs", "group"), [(9, 1), (2, 2)], ids=["several blocks of channels", "groups"])
-def test_boxes_of_several_blocks_or_groups(level, outputs, group):
-    path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
+def test_boxes_of_several_blocks_or_groups(level, dtype, outputs, group):
+    path = paths.POSITION_TILE_COLUMNS if in_pieces(level, dtype) else paths.POSITION_COLUMNS
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (1, 17 * group, 190, 171)), integer_data(rng, (17 * group, outputs // group, 5, 5))
     attributes = {"strides": [2, 2], "pads": [1] * 4, "group": group}
     with forced((level, path)):
-        layer = convt.ConvTranspose(w.astype(np.float32), n_threads=1, **attributes)
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=1, **attributes)
         tiles = layer.explain(x.shape)["tiles"]
         assert tiles["boxes"] > 1
         assert ("chain" in tiles) == (group > 1)  # kept products must be of all channels of a group
-        y = layer(x.astype(np.float32))
-    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
-@pytest.mark.skipif("amx" not in LEVELS, reason="needs tile registers")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16], ids=str)
+@pytest.mark.parametrize(
+    ("level", "dtype"), [(level, dtype) for level in LEVELS for dtype in DTYPES if in_pieces(level, dtype)], ids=str
+)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
     ("channels", "size", "outputs", "strides"),
@@ -573,7 +592,7 @@ def test_boxes_of_several_blocks_or_groups(level, outputs, group):
         (33, (9000,), 2, (2,)),  # boxes of parts of a row
     ],
 )
-def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strides, layout, dtype, threads):
+def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strides, layout, level, dtype, threads):
     rng = np.random.default_rng(0)
     images = 1 if size[-1] > 40 else 2
     x, w = integer_data(rng, (images, channels, *size)), integer_data(rng, (channels, outputs, *strides))
@@ -582,7 +601,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
     out = empty_aligned(wanted.shape, wanted.dtype)  # as stores past the caches want it
     out[...] = np.nan
     out = as_layout(out, layout)
-    with forced(("amx", paths.POSITION_TILES)):
+    with forced((level, paths.POSITION_TILES)):
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=threads)
         layer(x.astype(dtype), out=out)
         assert layer.explain(x.shape)["tiles"]["one pass"]
@@ -602,18 +621,19 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
         ((2, 17, 61, 12, 13), (17, 2, 3, 3, 3)),  # several rows of cells a box on the first spatial axis
     ],
 )
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
 @pytest.mark.parametrize(("threads", "dilation"), [(1, 1), (2, 1), (1, 3)])
-def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, threads, dilation):
-    path = paths.POSITION_TILE_COLUMNS if level == "amx" else paths.POSITION_COLUMNS
+def test_boxes_that_keep_products_of_the_one_before(level, x_shape, w_shape, dtype, threads, dilation):
+    path = paths.POSITION_TILE_COLUMNS if in_pieces(level, dtype) else paths.POSITION_COLUMNS
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     axes = len(x_shape) - 2
     attributes = {"strides": [2] * axes, "pads": [1] * 2 * axes, "dilations": [dilation] * axes}
     with forced((level, path)):
-        layer = convt.ConvTranspose(w.astype(np.float32), n_threads=threads, **attributes)
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
         assert layer.explain(x_shape)["tiles"]["chain"] > 1
-        y = layer(x.astype(np.float32))
-    np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -633,7 +653,7 @@ def test_boxes_that_keep_input_of_the_one_before(
     monkeypatch, level, dtype, x_shape, w_shape, strides, group, threads, dilation, pad
 ):
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 14)
-    path = paths.CHANNEL_TILES if level == "amx" and dtype != np.float64 else paths.CHANNELS
+    path = paths.CHANNEL_TILES if in_pieces(level, dtype) else paths.CHANNELS
     rng = np.random.default_rng(0)
     x, w, b = (integer_data(rng, shape) for shape in (x_shape, w_shape, w_shape[1] * group))
     axes = len(strides)
@@ -848,8 +868,7 @@ def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_sh
     ],
 )
 def test_runs_of_images_in_several_boxes(monkeypatch, level, x_shape, w_shape, box_bytes, dtype, threads):
-    tiles = level == "amx" and dtype != np.float64
-    path = paths.CHANNEL_TILE_IMAGES if tiles else paths.CHANNEL_IMAGES
+    path = paths.CHANNEL_TILE_IMAGES if in_pieces(level, dtype) else paths.CHANNEL_IMAGES
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     axes = len(x_shape) - 2
@@ -868,6 +887,7 @@ def test_runs_of_images_in_several_boxes(monkeypatch, level, x_shape, w_shape, b
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES))
 def test_same_bits_for_any_number_of_threads(way, config, seed, dtype):
     x_shape, w_shape, attributes = config
+    dtype = dtype_of(way, dtype)
     if dtype == BFLOAT16:
         attributes["opset"] = 22
     rng = np.random.default_rng(seed)
@@ -915,7 +935,7 @@ COLUMN_WAYS = [
     for level, path in WAYS
     if path in (paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
     for dtype in DTYPES
-    if not path.tiles or dtype != np.float64
+    if not path.tiles or in_pieces(level, dtype)
 ]
 
 
@@ -1283,8 +1303,8 @@ def test_every_path_is_reached(way):
     level, path = way
     kernel = 3 if path and path.image_runs else 2  # runs of images want taps to leave out, position tiles one tap
     with forced(way):
-        layer = convt.ConvTranspose(np.ones((4, 6, kernel, kernel), np.float32), strides=[2, 2])
-        report = layer.explain((1, 4, 9, 9))
+        weights = np.ones((4, 6, kernel, kernel), dtype_of(way, np.float32))
+        report = convt.ConvTranspose(weights, strides=[2, 2]).explain((1, 4, 9, 9))
     assert (report["isa"], report["kernel"]) == (level, path.name if path else "phase rows")
 
 
@@ -1300,10 +1320,11 @@ def test_every_path_is_reached(way):
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
-    if level == "amx" and path != paths.POSITIONS:
+    dtype = np.float32 if in_pieces(level, np.float32) or not most_pieces(level) else BFLOAT16
+    if most_pieces(level) and path != paths.POSITIONS:
         path = next(p for p in paths.TILE_PATHS if p[1:3] == path[1:3] and p.image_runs == path.image_runs)
     with forced((level, None)):
-        layer = convt.ConvTranspose(np.ones(w_shape, np.float32), strides=[2, 2], pads=[pad] * 4, group=group)
+        layer = convt.ConvTranspose(np.ones(w_shape, dtype), strides=[2, 2], pads=[pad] * 4, group=group)
         assert layer.explain(x_shape)["kernel"] == path.name
 
 
