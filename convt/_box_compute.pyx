@@ -275,7 +275,10 @@ def run(
     vectors_out = operands.one_pass and not table.pieces
     if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
-    operands.stream = operands.plain and y.nbytes >= table.level.stream_bytes
+    if operands.plain:
+        operands.stream = y.nbytes >= table.level.stream_bytes
+    else:
+        operands.stream = table.pieces and y.nbytes >= table.level.tiles.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):

@@ -41,7 +41,7 @@ cdef inline void store_line(
             elif real_t is float and halves:
                 table.halves.transpose_narrow(
                     operands.dtype == BFLOAT16, count, min(lanes, channels - m), rows + part, m, <const float *> bias,
-                    <uint16_t *> target, channel_step // <Py_ssize_t> sizeof(uint16_t),
+                    <uint16_t *> target, channel_step // <Py_ssize_t> sizeof(uint16_t), operands.stream,
                 )
             else:
                 for i from 0 <= i < count by lanes:
@@ -121,7 +121,7 @@ cdef void store_channels(
     """
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item), most = 2 * line if operands.stream else line
+    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item), most = 2 * line if operands.stream and operands.plain else line
     cdef Py_ssize_t unaligned = <size_t> y % (most * item) // item
     cdef Py_ssize_t done = 0, n, i
     cdef real_t *square = <real_t *> scratch.square

@@ -209,7 +209,7 @@ cdef class BoxTable:
         self.depth = self.in_channels
         self.unit = 1
         if pieces:
-            self.most_sums = 2 * self.level.tiles.most_positions
+            self.most_sums = self.level.tiles.most_sums
             self.unit = self.level.tiles.unit
             self.channel_pairs = (self.in_channels + 1) // 2
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
@@ -339,7 +339,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
         """Most positions of a tile of so many columns, lanes along channels."""
-        return self.most_sums // 2 if self.pieces else self.most_sums * self.lanes // width
+        return self.most_sums // 2 if self.unit > 1 else self.most_sums * self.lanes // width
 
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil:
         """Columns `n` with the padding of their tiles."""

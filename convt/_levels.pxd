@@ -104,12 +104,13 @@ cdef extern from "levels.h" nogil:
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
         void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
-            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t
+            bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t, bint
         ) noexcept nogil
     ctypedef struct tiles_t "convt_tiles":
-        int most_positions
+        int most_sums
         int unit
         int most_pieces
+        Py_ssize_t stream_bytes
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(

@@ -38,7 +38,7 @@ def tile_limits(str level, bint double, int pieces):
     """The limits of a level's tiles."""
     cdef const convt_level *found = find_level(level)
     if pieces:
-        return TileLimits(found.f32.lanes, 2 * found.tiles.most_positions, 2, 2, found.tiles.unit)
+        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, found.tiles.unit)
     if double:
         return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights)
     return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights)

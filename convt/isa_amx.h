@@ -192,11 +192,20 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
 #undef PRODUCT
     }
 }
+/* `positions` for any number of `columns` of weights, their sums written as outputs from y->first[0] on. */
 static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias,
                                     const convt_tile_rows *y)
 {
-    convt_pieces_positions_out(convt_amx_positions, pieces, columns, positions, taps, pairs, x, x_step, w, bias, y);
+    convt_pieces_part parts[32]; /* each has a position */
+    ptrdiff_t row = 0, cell = 0;
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        const ptrdiff_t n = positions - p < 32 ? positions - p : 32;
+        int whole;
+        const int count = convt_pieces_find_parts(n, y, &row, &cell, parts, &whole);
+        convt_pieces_columns_out(convt_amx_positions, pieces, columns, n, taps, pairs, x + p / 16 * x_step, x_step, w,
+                                 bias, y, parts, count, whole);
+    }
 }
 
 #undef INLINE

@@ -34,7 +34,7 @@ INLINE __m512 convt_dot(__m512 sum, const float *pair, __m512bh others)
 INLINE void convt_dot_channels(const int positions, const int vectors, ptrdiff_t pairs, const float *x,
                                ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
 {
-    const float *rows[(CONVT_DOT_POSITIONS + 2) / 3];
+    const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3];
     UNROLLED (i, (positions + 2) / 3)
         rows[i] = x + 3 * i * x_step;
     UNROLL_TWICE
@@ -52,7 +52,7 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
                                     ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
                                     const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
-    __m512 sums[CONVT_DOT_POSITIONS][2];
+    __m512 sums[2 * CONVT_DOT_POSITIONS][2];
     UNROLLED (p, positions)
         UNROLLED (v, vectors)
             sums[p][v] = _mm512_setzero_ps();
@@ -71,19 +71,19 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
             _mm512_storeu_ps(out + p * out_step + 16 * v, sums[p][v]);
 }
 
-/* What `channels` of AMX computes, for up to 12 positions. */
+/* What `channels` of AMX computes, for up to 12 positions of two vectors of columns or 24 of one. */
 static void convt_avx512_bf16_channels(int pieces, int positions, int columns, ptrdiff_t taps,
                                        const ptrdiff_t *tap_offset, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
                                        const float *w, const float *soon, ptrdiff_t soon_step, float *out,
                                        ptrdiff_t out_step)
 {
 #define ONE(p, v)                                                                                                      \
-    case 2 * p + v:                                                                                                    \
+    case 32 * v + p:                                                                                                    \
         convt_dot_channels_tile(p, v, taps, tap_offset, pairs, x, x_step, w, soon, soon_step, out, out_step);          \
         break;
 #define BOTH(p) ONE(p, 1) ONE(p, 2)
     (void)pieces; /* one */
-    switch (2 * positions + columns) {
+    switch (32 * columns + positions) {
         BOTH(1)
         BOTH(2)
         BOTH(3)
@@ -96,32 +96,52 @@ static void convt_avx512_bf16_channels(int pieces, int positions, int columns, p
         BOTH(10)
         BOTH(11)
         BOTH(12)
+        ONE(13, 1)
+        ONE(14, 1)
+        ONE(15, 1)
+        ONE(16, 1)
+        ONE(17, 1)
+        ONE(18, 1)
+        ONE(19, 1)
+        ONE(20, 1)
+        ONE(21, 1)
+        ONE(22, 1)
+        ONE(23, 1)
+        ONE(24, 1)
     }
 #undef ONE
 #undef BOTH
 }
 
-/* 8 outputs of up to 32 positions, at most one tap. */
-INLINE void convt_dot_positions_tile(const int vectors, ptrdiff_t pairs, ptrdiff_t w_next, const float *x,
-                                     ptrdiff_t x_step, const float *w, const float *bias, float *out,
-                                     ptrdiff_t out_step)
+/* The sums of 8 outputs of one or two vectors of positions; w_next elements from 16 pairs' weights to the next. */
+INLINE void convt_dot_positions(const int vectors, ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
+                                ptrdiff_t w_next, convt_pieces_vector (*sums)[2])
 {
-    __m512 sums[CONVT_DOT_ROWS][2];
     UNROLLED (i, CONVT_DOT_ROWS)
         UNROLLED (v, vectors)
-            sums[i][v] = bias ? _mm512_set1_ps(bias[i]) : _mm512_setzero_ps();
-    for (ptrdiff_t begin = 0; begin < pairs; begin += 16, x += CONVT_TILE_FLOATS, w += w_next)
-        for (ptrdiff_t pair = 0; pair < pairs - begin && pair < 16; pair++) {
+            sums[i][v] = (convt_pieces_vector){0};
+    for (ptrdiff_t begin = 0; begin < pairs; begin += 16, x += CONVT_TILE_FLOATS, w += w_next) {
+        const ptrdiff_t n = pairs - begin < 16 ? pairs - begin : 16;
+        UNROLL_TWICE
+        for (ptrdiff_t pair = 0; pair < n; pair++) {
             __m512bh inputs[2];
             UNROLLED (v, vectors)
                 inputs[v] = (__m512bh)_mm512_loadu_ps(x + v * x_step + 16 * pair);
             UNROLLED (i, CONVT_DOT_ROWS)
                 UNROLLED (v, vectors)
-                    sums[i][v] = convt_dot(sums[i][v], w + 16 * i + pair, inputs[v]);
+                    sums[i][v] = (convt_pieces_vector)convt_dot((__m512)sums[i][v], w + 16 * i + pair, inputs[v]);
         }
+    }
+}
+
+INLINE void convt_dot_positions_to(const int vectors, ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
+                                   ptrdiff_t w_next, const float *bias, float *out, ptrdiff_t out_step)
+{
+    convt_pieces_vector sums[CONVT_DOT_ROWS][2];
+    convt_dot_positions(vectors, pairs, x, x_step, w, w_next, sums);
     UNROLLED (i, CONVT_DOT_ROWS)
         UNROLLED (v, vectors)
-            _mm512_storeu_ps(out + i * out_step + 16 * v, sums[i][v]);
+            *(convt_pieces_unaligned *)(out + i * out_step + 16 * v) = bias ? sums[i][v] + bias[i] : sums[i][v];
 }
 
 /* What `positions` of AMX computes. */
@@ -129,26 +149,67 @@ static void convt_avx512_bf16_positions(int pieces, int rows, ptrdiff_t position
                                         const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
                                         ptrdiff_t out_step)
 {
+    const ptrdiff_t w_next = rows * CONVT_TILE_FLOATS;
     (void)pieces; /* one */
+    pairs *= taps;
     for (ptrdiff_t p = 0; p < positions; p += 32)
         for (int i = 0; i < 16 * rows; i += CONVT_DOT_ROWS) {
             const float *from = x + p / 16 * x_step, *weights = w + 16 * i, *added = bias ? bias + i : NULL;
             float *to = out + i * out_step + p;
             if (positions - p > 16)
-                convt_dot_positions_tile(2, taps * pairs, rows * CONVT_TILE_FLOATS, from, x_step, weights, added, to,
-                                         out_step);
+                convt_dot_positions_to(2, pairs, from, x_step, weights, w_next, added, to, out_step);
             else
-                convt_dot_positions_tile(1, taps * pairs, rows * CONVT_TILE_FLOATS, from, x_step, weights, added, to,
-                                         out_step);
+                convt_dot_positions_to(1, pairs, from, x_step, weights, w_next, added, to, out_step);
         }
+}
+
+/* Whole parts of 32 positions, written from registers: through memory 16 channels took up to ... */
+INLINE void convt_dot_outputs(const int precision, const int places, int columns, ptrdiff_t pairs, const float *x,
+                              ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y,
+                              const convt_pieces_part *parts)
+{
+    const ptrdiff_t column = (pairs + 15) / 16 * 16; /* of weights */
+    convt_pieces_vector sums[CONVT_DOT_ROWS][2];
+    for (int done = 0; done < columns; done += CONVT_DOT_ROWS) {
+        const int tile = done / 32 * 32, rows = columns - tile > 16 ? 2 : 1;
+        convt_dot_positions(2, pairs, x, x_step, w + tile * column + (done - tile) * 16, rows * CONVT_TILE_FLOATS, sums);
+        UNROLLED (i, CONVT_DOT_ROWS)
+            if (i % places == 0 && done + i < columns)
+                convt_pieces_write_output(precision, places, sums + i, bias + done + i, y->offsets[(done + i) / places],
+                                          y->stream, parts, 0, 1);
+    }
 }
 
 static void convt_avx512_bf16_positions_out(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps,
                                             ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
                                             const float *bias, const convt_tile_rows *y)
 {
-    convt_pieces_positions_out(convt_avx512_bf16_positions, pieces, columns, positions, taps, pairs, x, x_step, w, bias,
-                               y);
+    convt_pieces_part parts[32]; /* each has a position */
+    ptrdiff_t row = 0, cell = 0;
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        const ptrdiff_t n = positions - p < 32 ? positions - p : 32;
+        const float *from = x + p / 16 * x_step;
+        int whole;
+        const int count = convt_pieces_find_parts(n, y, &row, &cell, parts, &whole);
+#define OUTPUTS(precision, places)                                                                                     \
+    case 16 * precision + places:                                                                                      \
+        convt_dot_outputs(precision, places, columns, taps * pairs, from, x_step, w, bias, y, parts);                  \
+        break;
+        switch (whole ? 16 * y->precision + y->places : 0) {
+            OUTPUTS(24, 1)
+            OUTPUTS(24, 2)
+            OUTPUTS(24, 4)
+            OUTPUTS(24, 8)
+            OUTPUTS(8, 1)
+            OUTPUTS(8, 2)
+            OUTPUTS(8, 4)
+            OUTPUTS(8, 8)
+        default:
+            convt_pieces_columns_out(convt_avx512_bf16_positions, pieces, columns, n, taps, pairs, from, x_step, w,
+                                     bias, y, parts, count, whole);
+        }
+#undef OUTPUTS
+    }
 }
 
 #undef INLINE

@@ -63,10 +63,10 @@ static const convt_level convt_levels[] = {
     CONVT_LEVEL(avx512, avx512, {0}),
 #endif
 #ifdef CONVT_AVX512_BF16
-    CONVT_LEVEL(avx512_bf16, avx512, CONVT_PIECES_TILES(avx512_bf16, CONVT_DOT_POSITIONS, 1, 1)),
+    CONVT_LEVEL(avx512_bf16, avx512, CONVT_PIECES_TILES(avx512_bf16, 2 * CONVT_DOT_POSITIONS, 1, 1, 1 << 21)),
 #endif
 #ifdef CONVT_AMX
-    CONVT_LEVEL(amx, avx512, CONVT_PIECES_TILES(amx, 32, 16, 3)),
+    CONVT_LEVEL(amx, avx512, CONVT_PIECES_TILES(amx, 64, 16, 3, PTRDIFF_MAX)),
 #endif
 #ifdef CONVT_NEON
     CONVT_LEVEL(neon, neon, {0}),

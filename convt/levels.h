@@ -75,15 +75,16 @@ typedef struct {
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
     void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
     void (*transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows, ptrdiff_t offset,
-                             const float *bias, uint16_t *out, ptrdiff_t out_step);
+                             const float *bias, uint16_t *out, ptrdiff_t out_step, int stream);
 } convt_halves;
 
 /* Matrix products of bfloat16 pieces; see pieces.h, isa_amx.h and isa_avx512_bf16.h. All NULL or 0 where a level has
    none. */
 typedef struct {
-    int most_positions; /* of a tile of `channels` */
-    int unit;           /* of these: whole ones are read and written */
-    int most_pieces;    /* of an element that are worth it */
+    int most_sums;          /* vectors of sums of a tile of `channels` */
+    int unit;               /* of its positions: whole ones are read and written */
+    int most_pieces;        /* of an element that are worth it */
+    ptrdiff_t stream_bytes; /* results of halves of so many pass the caches */
     void (*configure)(void);
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,

@@ -6,10 +6,11 @@
    (`split_channels`, `split_positions`, `split_right`, `magnitudes`). Sums of one piece are then never subnormal, which
    the processor's own rounding to bfloat16 would flush too. */
 
-#define CONVT_PIECES_TILES(isa, most_positions, unit, most_pieces)                                                     \
-    {most_positions,                                                                                                   \
+#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes)                                            \
+    {most_sums,                                                                                                        \
      unit,                                                                                                             \
      most_pieces,                                                                                                      \
+     stream_bytes,                                                                                                     \
      convt_##isa##_configure,                                                                                          \
      convt_##isa##_release,                                                                                            \
      convt_##isa##_channels,                                                                                           \
@@ -82,7 +83,9 @@ convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m5
 #define PAIR_BFLOAT16(first, second) ((NAME(words))convt_pieces_pair_bfloat16((__m512)(first), (__m512)(second)))
 #define TRANSPOSE_BFLOAT16(rows, offset, added, block)                                                                 \
     convt_pieces_transpose_bfloat16(rows, offset, (__m512)(added), (__m512i *)(block))
+#define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
 #include "micro_half.h"
+#undef STREAM
 #undef LANES
 #undef NAME
 #undef LOAD_FLOAT16
@@ -157,92 +160,95 @@ INLINE int convt_pieces_interleave(const int precision, const int places, convt_
     return n;
 }
 
-INLINE void convt_pieces_write(const int precision, const int places, convt_pieces_vector sums[32][2], const float *bias,
-                            int outputs, const ptrdiff_t *offsets, int stream, const convt_pieces_part *parts, int count,
-                            const int whole)
+/* One output of 32 positions: `sums` and `bias` of its places. */
+INLINE void convt_pieces_write_output(const int precision, const int places, convt_pieces_vector sums[][2],
+                                      const float *bias, ptrdiff_t offset, int stream, const convt_pieces_part *parts,
+                                      int count, const int whole)
 {
-    for (int i = 0; i < outputs; i++) {
-        __m512i out[16];
-        int n;
-        if (places == 1 && precision == 8) {
-            const convt_pieces_vector first = sums[i][0] + bias[i], second = sums[i][1] + bias[i];
-            out[0] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
-            n = 1;
-        } else if (places == 1 && precision == 11) {
-            const convt_pieces_halves first = convt_pieces_narrow_vector(0, sums[i][0] + bias[i]);
-            const convt_pieces_halves second = convt_pieces_narrow_vector(0, sums[i][1] + bias[i]);
-            out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
-            n = 1;
-        } else {
-            n = convt_pieces_interleave(precision, places, sums + i * places, bias + i * places, 0, out);
-            n += convt_pieces_interleave(precision, places, sums + i * places, bias + i * places, 1, out + n);
-        }
-        if (whole) {
-            UNROLLED (v, n) {
-                char *at = parts[v].y + offsets[i];
-                if (stream && (uintptr_t)at % 64 == 0)
-                    _mm512_stream_si512((void *)at, out[v]);
-                else {
-                    _mm512_storeu_si512(at, out[v]);
-                    /* Where the next positions' outputs go: rows are too many to be foreseen. 3 to 10 % of halves. */
-                    __builtin_prefetch(at + 64 * n, 1, 3);
-                }
-            }
-        } else {
-            for (int part = 0; part < count; part++)
-                _mm512_mask_storeu_epi16(parts[part].y + offsets[i], parts[part].words, out[parts[part].vector]);
+    __m512i out[16];
+    int n;
+    if (places == 1 && precision == 8) {
+        const convt_pieces_vector first = sums[0][0] + *bias, second = sums[0][1] + *bias;
+        out[0] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+        n = 1;
+    } else if (places == 1 && precision == 11) {
+        const convt_pieces_halves first = convt_pieces_narrow_vector(0, sums[0][0] + *bias);
+        const convt_pieces_halves second = convt_pieces_narrow_vector(0, sums[0][1] + *bias);
+        out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
+        n = 1;
+    } else {
+        n = convt_pieces_interleave(precision, places, sums, bias, 0, out);
+        n += convt_pieces_interleave(precision, places, sums, bias, 1, out + n);
+    }
+    if (!whole) {
+        for (int part = 0; part < count; part++)
+            _mm512_mask_storeu_epi16(parts[part].y + offset, parts[part].words, out[parts[part].vector]);
+        return;
+    }
+    UNROLLED (v, n) {
+        char *at = parts[v].y + offset;
+        if (stream && (uintptr_t)at % 64 == 0)
+            _mm512_stream_si512((void *)at, out[v]);
+        else {
+            _mm512_storeu_si512(at, out[v]);
+            /* Where the next positions' outputs go: rows are too many to be foreseen. 3 to 10 % of halves. */
+            __builtin_prefetch(at + 64 * n, 1, 3);
         }
     }
 }
 
-/* `positions` of a level for any number of `columns` of weights, their sums written as outputs from y->first[0] on. */
-INLINE void convt_pieces_positions_out(convt_pieces_positions *multiply, int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
-                                    const float *x, ptrdiff_t x_step, const float *w, const float *bias,
-                                    const convt_tile_rows *y)
+/* The outputs of n (up to 32) positions by `positions` of a level; `whole`: they fill their parts. */
+INLINE void convt_pieces_columns_out(convt_pieces_positions *multiply, int pieces, int columns, ptrdiff_t n,
+                                     ptrdiff_t taps, ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
+                                     const float *bias, const convt_tile_rows *y, const convt_pieces_part *parts,
+                                     int count, int whole)
 {
     const ptrdiff_t column = taps * ((pairs + 15) / 16) * 16 * pieces; /* of weights */
     convt_pieces_vector sums[32][2];
-    convt_pieces_part parts[32]; /* each has a position */
-    ptrdiff_t row = 0, cell = 0;
-    for (ptrdiff_t p = 0; p < positions; p += 32) {
-        const ptrdiff_t n = positions - p < 32 ? positions - p : 32;
-        const int count = convt_pieces_cut(n, y, &row, &cell, parts);
-        int whole = n == 32;
-        for (int i = 0; i < count; i++)
-            whole &= parts[i].words == UINT32_MAX;
-        for (int done = 0; done < columns; done += 32) {
-            const int some = columns - done < 32 ? columns - done : 32;
-            const ptrdiff_t *offsets = y->offsets + done / y->places;
-            multiply(pieces, some > 16 ? 2 : 1, n, taps, pairs, x + p / 16 * x_step, x_step,
-                                w + done * column, NULL, (float *)sums, 32);
+    for (int done = 0; done < columns; done += 32) {
+        const int some = columns - done < 32 ? columns - done : 32;
+        const ptrdiff_t *offsets = y->offsets + done / y->places;
+        multiply(pieces, some > 16 ? 2 : 1, n, taps, pairs, x, x_step, w + done * column, NULL, (float *)sums, 32);
 #define WRITE(d, e)                                                                                                    \
     case 16 * d + e:                                                                                                   \
-        if (whole)                                                                                                     \
-            convt_pieces_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 1);                   \
-        else                                                                                                           \
-            convt_pieces_write(d, e, sums, bias + done, some / e, offsets, y->stream, parts, count, 0);                   \
+        for (int i = 0; i < some; i += e)                                                                              \
+            if (whole)                                                                                                 \
+                convt_pieces_write_output(d, e, sums + i, bias + done + i, offsets[i / e], y->stream, parts, count,    \
+                                          1);                                                                          \
+            else                                                                                                       \
+                convt_pieces_write_output(d, e, sums + i, bias + done + i, offsets[i / e], y->stream, parts, count,    \
+                                          0);                                                                          \
         break;
-            switch (16 * y->precision + y->places) {
-                WRITE(24, 1)
-                WRITE(24, 2)
-                WRITE(24, 4)
-                WRITE(24, 8)
-                WRITE(11, 1)
-                WRITE(11, 2)
-                WRITE(11, 4)
-                WRITE(11, 8)
-                WRITE(8, 1)
-                WRITE(8, 2)
-                WRITE(8, 4)
-                WRITE(8, 8)
-            }
-#undef WRITE
+        switch (16 * y->precision + y->places) {
+            WRITE(24, 1)
+            WRITE(24, 2)
+            WRITE(24, 4)
+            WRITE(24, 8)
+            WRITE(11, 1)
+            WRITE(11, 2)
+            WRITE(11, 4)
+            WRITE(11, 8)
+            WRITE(8, 1)
+            WRITE(8, 2)
+            WRITE(8, 4)
+            WRITE(8, 8)
         }
+#undef WRITE
     }
 }
 
-#undef INLINE
+/* Where n (up to 32) positions are written: their parts' number, and whether these are whole vectors. */
+INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
+                                   convt_pieces_part *parts, int *whole)
+{
+    const int count = convt_pieces_cut(n, rows, row, cell, parts);
+    *whole = n == 32;
+    for (int i = 0; i < count; i++)
+        *whole &= parts[i].words == UINT32_MAX;
+    return count;
+}
 
+#undef INLINE
 /* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
 static inline __m512i convt_pieces_round(__m512 x)
 {
@@ -300,6 +306,12 @@ static inline int convt_pieces_leaves(int precision, const convt_pieces_range *r
             _mm512_cmpgt_epu32_mask(range->most, _mm512_set1_epi32((int)most))) != 0;
 }
 
+/* Two bfloat16 to a word. */
+static inline __m512i convt_pieces_join(__m256i low, __m256i high)
+{
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
    Their magnitudes extend the range. */
 static inline __attribute__((always_inline)) void convt_pieces_pair(const int pieces, const int precision,
@@ -309,7 +321,7 @@ static inline __attribute__((always_inline)) void convt_pieces_pair(const int pi
     if (precision == 8) { /* as they are */
         const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
         const __m256i high = odd ? _mm256_maskz_loadu_epi16(some, odd) : _mm256_setzero_si256();
-        words[0] = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+        words[0] = convt_pieces_join(low, high);
         convt_pieces_extend(precision, range, words[0]);
         return;
     }
@@ -395,6 +407,13 @@ static inline __attribute__((always_inline)) int convt_pieces_positions_of(const
     __m512i words[3];
     for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
         const ptrdiff_t first = chunk - place - before; /* the line's element in lane 0 */
+        if (precision == 8 && first >= 0 && first + 16 <= n && even && odd) { /* without masks, a third of the time */
+            words[0] = convt_pieces_join(_mm256_loadu_si256((const __m256i *)((const char *)even + first * item)),
+                                          _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
+            convt_pieces_extend(precision, &range, words[0]);
+            _mm512_storeu_si512(target + chunk / 16 * step, words[0]);
+            continue;
+        }
         const __mmask16 some = convt_pieces_lanes(-first, n - first),
                         written = convt_pieces_lanes(place - chunk, end - chunk);
         convt_pieces_pair(pieces, precision, even ? (const char *)even + first * item : NULL,

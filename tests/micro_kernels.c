@@ -306,7 +306,7 @@ static void test_halves(const char *level, const char *kernels, int lanes, const
             for (int columns = 1; columns <= lanes; columns++) {
                 for (int i = 0; i < 2048; i++)
                     out[i] = 99;
-                k->transpose_narrow(bfloat16, n, columns, rows, 3, bias, out, 40);
+                k->transpose_narrow(bfloat16, n, columns, rows, 3, bias, out, 40, 0);
                 for (int i = 0; i < columns; i++)
                     for (int j = 0; j < 40; j++)
                         wrong += out[i * 40 + j] != (j < n ? narrowed(bfloat16, rows[j][3 + i] + bias[3 + i]) : 99);
