@@ -412,6 +412,8 @@ static inline __attribute__((always_inline)) int convt_pieces_positions_of(const
                                           _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
             convt_pieces_extend(precision, &range, words[0]);
             _mm512_storeu_si512(target + chunk / 16 * step, words[0]);
+            __builtin_prefetch((const char *)even + (first + n) * item, 0, 2);
+            __builtin_prefetch((const char *)odd + (first + n) * item, 0, 2);
             continue;
         }
         const __mmask16 some = convt_pieces_lanes(-first, n - first),
