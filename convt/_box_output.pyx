@@ -115,13 +115,14 @@ cdef void store_channels(
     rows of `row_outputs` from number `row` of a plane of cells on. `sum_step` holds the positions from a cell to the
     next, per axis.
 
-    A whole cache line at once: streamed in parts, with other channels in between, it would cost twice. And two, an even
-    one and the odd one behind it, as far as the first channel tells: every second line of 16 and more rows was streamed
-    at 11 to 14 GB/s, not 20.
+    A whole cache line at once: streamed in parts, with other channels in between, it would cost twice. Of floats two,
+    an even one and the odd one behind it, as far as the first channel tells: every second line of 16 and more rows was
+    streamed at 11 to 14 GB/s, not 20.
     """
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
-    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item), most = 2 * line if operands.stream and operands.plain else line
+    cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
+    cdef Py_ssize_t most = 2 * line if operands.stream and operands.plain else line
     cdef Py_ssize_t unaligned = <size_t> y % (most * item) // item
     cdef Py_ssize_t done = 0, n, i
     cdef real_t *square = <real_t *> scratch.square

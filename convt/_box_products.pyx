@@ -65,8 +65,8 @@ cdef inline void multiply_tile(
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, taps, offsets, table.channel_pairs, input, x_step, w, soon, soon_step, out,
-            out_step,
+            table.pieces, positions, vectors, taps, offsets, table.channel_pairs, input, x_step, w, soon, soon_step,
+            out, out_step,
         )
     elif real_t is float:
         table.level.f32.channels(

@@ -33,7 +33,8 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *, Py_ssize_t
+            int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *,
+            Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
@@ -71,7 +72,8 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *, Py_ssize_t
+            int, int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *,
+            Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
@@ -142,6 +144,7 @@ cdef extern from "levels.h" nogil:
         const char *name
         int (*runs_here)() noexcept nogil
         Py_ssize_t stream_bytes
+        int native_rows
         kernels_f32 f32
         kernels_f64 f64
         halves_t halves

@@ -95,12 +95,12 @@ cdef void run_strip(
         memset(sums, 0, images * width * sizeof(real_t))
         if real_t is float:
             operands.level.f32.native(
-                operands.precision, images, channels, width, &x[g, image, 0], channels, w,
+                operands.level.native_rows, operands.precision, images, channels, width, &x[g, image, 0], channels, w,
                 operands.columns, sums, width,
             )
         else:
             operands.level.f64.native(
-                operands.precision, images, channels, width, &x[g, image, 0], channels, w,
+                operands.level.native_rows, operands.precision, images, channels, width, &x[g, image, 0], channels, w,
                 operands.columns, sums, width,
             )
         for i in range(images):

@@ -102,7 +102,7 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
 #define EVERY_TAP(pieces_fetched, ...)                                                                                 \
     do {                                                                                                               \
         const float *at = left.at, *r = right.at;                                                                      \
-        for (ptrdiff_t pair = 0; pair < pairs; pair += 16, at += left.next)                                                \
+        for (ptrdiff_t pair = 0; pair < pairs; pair += 16, at += left.next)                                            \
             for (ptrdiff_t t = 0; t < taps; t++, r += right.next, soon += 16 * (pieces_fetched) * soon_step) {         \
                 if (left.taps && left.taps[t] == CONVT_NO_TAP)                                                         \
                     continue;                                                                                          \

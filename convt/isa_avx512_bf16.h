@@ -4,8 +4,8 @@
 #define CONVT_AVX512_BF16
 
 #if defined(__clang__)
-#pragma clang attribute push(                                                                                          \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
@@ -78,7 +78,7 @@ static void convt_avx512_bf16_channels(int pieces, int positions, int columns, p
                                        ptrdiff_t out_step)
 {
 #define ONE(p, v)                                                                                                      \
-    case 32 * v + p:                                                                                                    \
+    case 32 * v + p:                                                                                                   \
         convt_dot_channels_tile(p, v, taps, tap_offset, pairs, x, x_step, w, soon, soon_step, out, out_step);          \
         break;
 #define BOTH(p) ONE(p, 1) ONE(p, 2)
@@ -163,7 +163,7 @@ static void convt_avx512_bf16_positions(int pieces, int rows, ptrdiff_t position
         }
 }
 
-/* Whole parts of 32 positions, written from registers: through memory 16 channels took up to ... */
+/* Whole vectors of outputs of 32 positions, from registers. */
 INLINE void convt_dot_outputs(const int precision, const int places, int columns, ptrdiff_t pairs, const float *x,
                               ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y,
                               const convt_pieces_part *parts)
@@ -172,7 +172,8 @@ INLINE void convt_dot_outputs(const int precision, const int places, int columns
     convt_pieces_vector sums[CONVT_DOT_ROWS][2];
     for (int done = 0; done < columns; done += CONVT_DOT_ROWS) {
         const int tile = done / 32 * 32, rows = columns - tile > 16 ? 2 : 1;
-        convt_dot_positions(2, pairs, x, x_step, w + tile * column + (done - tile) * 16, rows * CONVT_TILE_FLOATS, sums);
+        convt_dot_positions(2, pairs, x, x_step, w + tile * column + (done - tile) * 16, rows * CONVT_TILE_FLOATS,
+                            sums);
         UNROLLED (i, CONVT_DOT_ROWS)
             if (i % places == 0 && done + i < columns)
                 convt_pieces_write_output(precision, places, sums + i, bias + done + i, y->offsets[(done + i) / places],
@@ -193,7 +194,7 @@ static void convt_avx512_bf16_positions_out(int pieces, int columns, ptrdiff_t p
         const int count = convt_pieces_find_parts(n, y, &row, &cell, parts, &whole);
 #define OUTPUTS(precision, places)                                                                                     \
     case 16 * precision + places:                                                                                      \
-        convt_dot_outputs(precision, places, columns, taps * pairs, from, x_step, w, bias, y, parts);                  \
+        convt_dot_outputs(precision, places, columns, taps *pairs, from, x_step, w, bias, y, parts);                   \
         break;
         switch (whole ? 16 * y->precision + y->places : 0) {
             OUTPUTS(24, 1)

@@ -27,10 +27,11 @@
      prefix##filled_lines, prefix##transpose_to, prefix##finite}
 #define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##interleave_narrow, prefix##transpose_narrow}
 /* The kernels of a level, with products of pieces or {0}. */
-#define CONVT_LEVEL(isa, kernels, ...)                                                                                 \
+#define CONVT_LEVEL(isa, kernels, native_rows, ...)                                                                    \
     {#isa,                                                                                                             \
      convt_##isa##_runs_here,                                                                                          \
      convt_##kernels##_stream_bytes,                                                                                   \
+     native_rows,                                                                                                      \
      CONVT_INSTANCE(convt_##kernels##_f32_),                                                                           \
      CONVT_INSTANCE(convt_##kernels##_f64_),                                                                           \
      CONVT_HALVES(convt_##kernels##_f32_),                                                                             \
@@ -57,19 +58,20 @@
 /* From the least to the most capable; the generic level, which needs none, is not in it. */
 static const convt_level convt_levels[] = {
 #ifdef CONVT_AVX2
-    CONVT_LEVEL(avx2, avx2, {0}),
+    CONVT_LEVEL(avx2, avx2, 4, {0}),
 #endif
 #ifdef CONVT_AVX512
-    CONVT_LEVEL(avx512, avx512, {0}),
+    CONVT_LEVEL(avx512, avx512, 4, {0}),
 #endif
 #ifdef CONVT_AVX512_BF16
-    CONVT_LEVEL(avx512_bf16, avx512, CONVT_PIECES_TILES(avx512_bf16, 2 * CONVT_DOT_POSITIONS, 1, 1, 1 << 21)),
+    /* Eight rows at once: 131 MB of floats in 0.91, 262 MB of doubles in 0.79 of the time (Zen 4). */
+    CONVT_LEVEL(avx512_bf16, avx512, 8, CONVT_PIECES_TILES(avx512_bf16, 2 * CONVT_DOT_POSITIONS, 1, 1, 1 << 21)),
 #endif
 #ifdef CONVT_AMX
-    CONVT_LEVEL(amx, avx512, CONVT_PIECES_TILES(amx, 64, 16, 3, PTRDIFF_MAX)),
+    CONVT_LEVEL(amx, avx512, 4, CONVT_PIECES_TILES(amx, 64, 16, 3, PTRDIFF_MAX)),
 #endif
 #ifdef CONVT_NEON
-    CONVT_LEVEL(neon, neon, {0}),
+    CONVT_LEVEL(neon, neon, 4, {0}),
 #endif
     {0}};
 

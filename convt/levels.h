@@ -41,8 +41,8 @@ typedef struct {
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,  \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
-        void (*native)(int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
-                       const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);                                \
+        void (*native)(int rows, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,            \
+                       ptrdiff_t x_step, const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);              \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
                              const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step);         \
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
@@ -110,6 +110,7 @@ typedef struct {
     const char *name;
     int (*runs_here)(void);
     ptrdiff_t stream_bytes; /* results of so many pass the caches */
+    int native_rows;        /* channels of weights that `native` reads at once: 4 or 8 */
     convt_kernels_f32 f32;
     convt_kernels_f64 f64;
     convt_halves halves;

@@ -22,7 +22,7 @@ static inline REAL NAME(native_element)(const int precision, const void *w, ptrd
     return ((const REAL *)w)[j];
 }
 
-/* out[i][j] += x[i][c] * w[c][j] for up to 4 channels, `row` bytes apart. The weights of as many more are fetched
+/* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. The weights of as many more are fetched
    meanwhile: 131 MB took a tenth longer without. */
 static inline __attribute__((always_inline)) void NAME(native_rows)(const int precision, const int images,
                                                                     const int channels, ptrdiff_t n, const REAL *x,
@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void NAME(native_rows)(const int pr
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
     ptrdiff_t j = 0;
     for (; j + LANES <= n; j += LANES) {
-        NAME(vector) weights[4];
+        NAME(vector) weights[8];
         UNROLLED (c, channels) {
             weights[c] = NAME(native_vector)(precision, w + c * row, j);
             __builtin_prefetch(w + (channels + c) * row + j * item, 0, 2);
@@ -52,37 +52,42 @@ static inline __attribute__((always_inline)) void NAME(native_rows)(const int pr
 }
 
 /* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
-   of a tile's width came from memory at a sixth of the speed. Of doubles two, if a vector has eight: 262 MB took 0.92
-   to 0.97 of the time of four rows at once, 131 MB of floats 1.01; with four a vector, by AVX2, 1.01 to 1.11. */
-static void NAME(native)(int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
-                         const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
+   of a tile's width came from memory at a sixth of the speed. `rows` is the level's number of them, but of doubles two,
+   if that is 4 and a vector has eight: 262 MB took 0.92 to 0.97 of the time of four rows at once, 131 MB of
+   floats 1.01; with four a vector, by AVX2, 1.01 to 1.11. Halves, which wait for their conversion, are as fast by four
+   as by 8. */
+static void NAME(native)(int rows, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
+                         ptrdiff_t x_step, const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {
-    enum { TOGETHER = sizeof(REAL) == 8 && LANES == 8 ? 2 : 4 };
+    enum { FEW = sizeof(REAL) == 8 && LANES == 8 ? 2 : 4 };
     const char *w = weights;
     const ptrdiff_t row = w_step * (precision < 24 ? sizeof(uint16_t) : sizeof(REAL));
-#define ROWS(precision, images)                                                                                        \
+#define ROWS(rows, precision, images)                                                                                  \
     {                                                                                                                  \
         ptrdiff_t c = 0;                                                                                               \
-        for (; c + TOGETHER <= channels; c += TOGETHER)                                                                \
-            NAME(native_rows)(precision, images, TOGETHER, n, x + c, x_step, w + c * row, row, out, out_step);         \
+        for (; c + rows <= channels; c += rows)                                                                        \
+            NAME(native_rows)(precision, images, rows, n, x + c, x_step, w + c * row, row, out, out_step);             \
         for (; c < channels; c++)                                                                                      \
             NAME(native_rows)(precision, images, 1, n, x + c, x_step, w + c * row, row, out, out_step);                \
     }
-#define EVERY_NUMBER(precision)                                                                                        \
+#define IMAGES(rows, precision)                                                                                        \
     if (images == 1)                                                                                                   \
-        ROWS(precision, 1)                                                                                             \
+        ROWS(rows, precision, 1)                                                                                       \
     else if (images == 2)                                                                                              \
-        ROWS(precision, 2)                                                                                             \
+        ROWS(rows, precision, 2)                                                                                       \
     else                                                                                                               \
-        ROWS(precision, 3)
+        ROWS(rows, precision, 3)
 #ifdef LOAD_FLOAT16
     if (precision == 11)
-        EVERY_NUMBER(11)
+        IMAGES(FEW, 11)
     else if (precision == 8)
-        EVERY_NUMBER(8)
+        IMAGES(FEW, 8)
     else
 #endif
-        EVERY_NUMBER(24)
+        if (rows == 8)
+        IMAGES(8, 24)
+    else
+        IMAGES(FEW, 24)
 #undef ROWS
-#undef EVERY_NUMBER
+#undef IMAGES
 }

@@ -1,5 +1,5 @@
-/* What multiplies bfloat16 in pairs wants of elements, and what becomes of its sums, on x86: written once for AMX and for
-   dot products in vectors.
+/* What multiplies bfloat16 in pairs wants of elements, and what becomes of its sums, on x86: written once for AMX and
+   for dot products in vectors.
 
    A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
    results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
@@ -24,8 +24,8 @@
      CONVT_HALVES(convt_pieces_)}
 
 #if defined(__clang__)
-#pragma clang attribute push(                                                                                          \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
@@ -116,7 +116,7 @@ typedef struct {
 
 /* Cuts the outputs of n (up to 32) positions into vectors and rows; `row` and `cell` of it go on from call to call. */
 static inline int convt_pieces_cut(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
-                                convt_pieces_part *parts)
+                                   convt_pieces_part *parts)
 {
     const ptrdiff_t words = rows->places * (rows->precision == 24 ? 2 : 1), positions = 32 / words;
     int count = 0;
@@ -138,8 +138,8 @@ static inline int convt_pieces_cut(ptrdiff_t n, const convt_tile_rows *rows, ptr
 }
 
 /* The sums of 16 positions of some places and their bias, as interleaved outputs; returns their vectors' number. */
-INLINE int convt_pieces_interleave(const int precision, const int places, convt_pieces_vector sums[][2], const float *bias,
-                                int half, __m512i *out)
+INLINE int convt_pieces_interleave(const int precision, const int places, convt_pieces_vector sums[][2],
+                                   const float *bias, int half, __m512i *out)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
@@ -148,7 +148,7 @@ INLINE int convt_pieces_interleave(const int precision, const int places, convt_
     UNROLLED (i, n)
         out[i] = precision == 24 ? (__m512i)(sums[i][half] + bias[i])
                                  : (__m512i)convt_pieces_narrow_pairs(precision == 8, sums[2 * i][half] + bias[2 * i],
-                                                                   sums[2 * i + 1][half] + bias[2 * i + 1]);
+                                                                      sums[2 * i + 1][half] + bias[2 * i + 1]);
     for (int stage = 1; stage < n; stage *= 2) {
         UNROLLED (i, n / 2) {
             next[2 * i] = _mm512_permutex2var_epi32(out[i], low, out[i + n / 2]);
@@ -261,8 +261,8 @@ static inline __m512i convt_pieces_round(__m512 x)
 /* Takes the next piece from `rest`, rounded or `cut`. */
 static inline __m512i convt_pieces_piece(int cut, __m512 *rest)
 {
-    const __m512i piece =
-        cut ? _mm512_and_si512(_mm512_castps_si512(*rest), _mm512_set1_epi32((int)0xffff0000)) : convt_pieces_round(*rest);
+    const __m512i piece = cut ? _mm512_and_si512(_mm512_castps_si512(*rest), _mm512_set1_epi32((int)0xffff0000))
+                              : convt_pieces_round(*rest);
     *rest = _mm512_sub_ps(*rest, _mm512_castsi512_ps(piece));
     return piece;
 }
@@ -315,8 +315,8 @@ static inline __m512i convt_pieces_join(__m256i low, __m256i high)
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
    Their magnitudes extend the range. */
 static inline __attribute__((always_inline)) void convt_pieces_pair(const int pieces, const int precision,
-                                                                 const void *even, const void *odd, __mmask16 some,
-                                                                 convt_pieces_range *range, __m512i *words)
+                                                                    const void *even, const void *odd, __mmask16 some,
+                                                                    convt_pieces_range *range, __m512i *words)
 {
     if (precision == 8) { /* as they are */
         const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
@@ -341,7 +341,7 @@ static inline __attribute__((always_inline)) void convt_pieces_pair(const int pi
 /* `split_channels` of bfloat16, which are only transposed; `whole`: 16 places of 32 channels. */
 static inline __attribute__((always_inline)) int
 convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels, ptrdiff_t n,
-                            float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
+                               float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
 {
     const __mmask16 some = (__mmask16)((1u << n) - 1);
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -369,9 +369,10 @@ convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel
 }
 
 static inline __attribute__((always_inline)) int convt_pieces_channels_of(const int pieces, const int precision,
-                                                                       const char *x, ptrdiff_t channel_step,
-                                                                       ptrdiff_t channels, ptrdiff_t n, float *target,
-                                                                       ptrdiff_t x_step, uint32_t least, uint32_t most)
+                                                                          const char *x, ptrdiff_t channel_step,
+                                                                          ptrdiff_t channels, ptrdiff_t n,
+                                                                          float *target, ptrdiff_t x_step,
+                                                                          uint32_t least, uint32_t most)
 {
     if (precision == 8)
         return channels == 32 && n == 16
@@ -384,7 +385,7 @@ static inline __attribute__((always_inline)) int convt_pieces_channels_of(const 
     for (int pair = 0; pair < 16; pair++) {
         const char *even = x + 2 * pair * channel_step;
         convt_pieces_pair(pieces, precision, 2 * pair < channels ? even : NULL,
-                       2 * pair + 1 < channels ? even + channel_step : NULL, some, &range, words);
+                          2 * pair + 1 < channels ? even + channel_step : NULL, some, &range, words);
         for (int p = 0; p < pieces; p++)
             pairs[p][pair] = (convt_avx512_f32_vector)words[p];
     }
@@ -396,20 +397,19 @@ static inline __attribute__((always_inline)) int convt_pieces_channels_of(const 
     return convt_pieces_leaves(precision, &range, least, most);
 }
 
-static inline __attribute__((always_inline)) int convt_pieces_positions_of(const int pieces, const int precision,
-                                                                        const void *even, const void *odd,
-                                                                        ptrdiff_t before, ptrdiff_t n, ptrdiff_t after,
-                                                                        float *target, ptrdiff_t place, ptrdiff_t step,
-                                                                        uint32_t least, uint32_t most)
+static inline __attribute__((always_inline)) int
+convt_pieces_positions_of(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t before,
+                          ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
+                          uint32_t most)
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     __m512i words[3];
     for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
-        const ptrdiff_t first = chunk - place - before; /* the line's element in lane 0 */
+        const ptrdiff_t first = chunk - place - before;                       /* the line's element in lane 0 */
         if (precision == 8 && first >= 0 && first + 16 <= n && even && odd) { /* without masks, a third of the time */
             words[0] = convt_pieces_join(_mm256_loadu_si256((const __m256i *)((const char *)even + first * item)),
-                                          _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
+                                         _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
             convt_pieces_extend(precision, &range, words[0]);
             _mm512_storeu_si512(target + chunk / 16 * step, words[0]);
             __builtin_prefetch((const char *)even + (first + n) * item, 0, 2);
@@ -419,7 +419,7 @@ static inline __attribute__((always_inline)) int convt_pieces_positions_of(const
         const __mmask16 some = convt_pieces_lanes(-first, n - first),
                         written = convt_pieces_lanes(place - chunk, end - chunk);
         convt_pieces_pair(pieces, precision, even ? (const char *)even + first * item : NULL,
-                       odd ? (const char *)odd + first * item : NULL, some, &range, words);
+                          odd ? (const char *)odd + first * item : NULL, some, &range, words);
         for (int p = 0; p < pieces; p++)
             _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * CONVT_TILE_FLOATS, written, words[p]);
     }
@@ -446,8 +446,8 @@ static inline __attribute__((always_inline)) int convt_pieces_positions_of(const
    [piece][32], as `channels` reads them. Returns whether an element other than 0 has a magnitude outside [least, most].
  */
 static int convt_pieces_split_channels(int pieces, int precision, const char *x, ptrdiff_t channel_step,
-                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
-                                    uint32_t most)
+                                       ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
+                                       uint32_t most)
 {
     INSTANCES(convt_pieces_channels_of, x, channel_step, channels, n, target, x_step, least, most);
 }
@@ -455,8 +455,8 @@ static int convt_pieces_split_channels(int pieces, int precision, const char *x,
 /* n places of two channels, zeros before and after them, as `positions` reads them: from place number `place` of
    `target` on, `step` from 16 places to the next. Returns the same. */
 static int convt_pieces_split_positions(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before,
-                                     ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                     uint32_t least, uint32_t most)
+                                        ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
+                                        uint32_t least, uint32_t most)
 {
     INSTANCES(convt_pieces_positions_of, even, odd, before, n, after, target, place, step, least, most);
 }
@@ -489,8 +489,8 @@ static inline __m512i convt_pieces_next_pair(const int last, __m512 *even, __m51
 }
 
 static inline __attribute__((always_inline)) void convt_pieces_right_of(const int pieces, const float *source,
-                                                                     ptrdiff_t source_step, float *target,
-                                                                     ptrdiff_t piece_step, convt_pieces_range *range)
+                                                                        ptrdiff_t source_step, float *target,
+                                                                        ptrdiff_t piece_step, convt_pieces_range *range)
 {
     for (int pair = 0; pair < 16; pair++) {
         __m512 even = _mm512_loadu_ps(source + 2 * pair * source_step);
@@ -505,7 +505,7 @@ static inline __attribute__((always_inline)) void convt_pieces_right_of(const in
 /* 32 channels of 16 outputs, `source` [channel][source_step], likewise: weights as the right operand. `least` and
    `most` are, lane by lane, the least magnitude other than 0, less 1, and the greatest so far. */
 static void convt_pieces_split_right(int pieces, const float *source, ptrdiff_t source_step, float *target,
-                                  ptrdiff_t piece_step, uint32_t *least, uint32_t *most)
+                                     ptrdiff_t piece_step, uint32_t *least, uint32_t *most)
 {
     convt_pieces_range range = {_mm512_loadu_si512(least), _mm512_loadu_si512(most)};
     if (pieces == 3)

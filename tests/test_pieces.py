@@ -16,9 +16,10 @@ TILED = [level for level in isa.available() if level != "generic" and most_piece
 
 def each_tiled(*dtypes):
     """Runs a test at each level that multiplies one of `dtypes` in pieces, for each of these."""
-    every = [(level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)]
+    every = [
+        (level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)
+    ]
     return pytest.mark.parametrize(("level", "dtype"), every, ids=str)
-
 
 
 ATTRIBUTES = {"strides": [2, 2], "pads": [1, 1, 1, 1]}

@@ -19,7 +19,7 @@ from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
 
-# Every path of every level that this machine has; those of vectors are the same at avx512 and what has pieces besides.
+# Every path of every level that this machine has; those of vectors are the same where there are pieces besides.
 LEVELS = [level for level in isa.available() if level != "generic"]
 VECTOR_LEVELS = [level for level in LEVELS if not most_pieces(level)]
 WAYS = [
@@ -202,18 +202,23 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
 
 
 @every_way
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "size", "kernel"),
+    [(np.float32, 60, 2), (np.float64, 60, 2), (BFLOAT16, 96, 2), (BFLOAT16, 96, 3)],  # rows of whole cache lines
+    ids=str,
+)
 @pytest.mark.parametrize("begin", [0, 8, 64])
-def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, begin):
+def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size, kernel, begin):
     rng = np.random.default_rng(0)
-    x, w = integer_data(rng, (1, 3, 60, 60)), integer_data(rng, (3, 40, 2, 2))
-    wanted = oracle(x, w, None, {"strides": (2, 2)}, dtype)
+    x, w = integer_data(rng, (1, 3, size, size)), integer_data(rng, (3, 40, kernel, kernel))
+    attributes = {"strides": (2, 2), "pads": [0, 0, kernel - 2, kernel - 2]}
+    wanted = oracle(x, w, None, attributes, dtype)
     memory = empty_aligned((wanted.size + 64,), wanted.dtype)
     memory[...] = 99
     first = (begin - memory.ctypes.data) % 128 // memory.itemsize
     out = memory[first : first + wanted.size].reshape(wanted.shape)
     with forced(way):
-        convt.conv_transpose(x.astype(dtype), w.astype(dtype), strides=(2, 2), out=out)
+        convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, **attributes)
     np.testing.assert_array_equal(bits(out), bits(wanted))
     assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
 
@@ -482,7 +487,7 @@ def test_the_stride_of_an_axis_of_length_one_means_nothing(way, dtype, length, s
 
 
 @every_way
-@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("x_shape", [(64, 40, 8, 8), (64, 130, 4, 4), (64, 50, 7, 7), (1, 1, 300_001)], ids=str)
 def test_rows_past_the_caches_that_end_within_a_vector(way, dtype, x_shape):
     _, channels, *size = x_shape
@@ -569,7 +574,9 @@ def test_boxes_of_several_blocks_or_groups(level, dtype, outputs, group):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("level", "dtype"), [(level, dtype) for level in LEVELS for dtype in DTYPES if in_pieces(level, dtype)], ids=str
+    ("level", "dtype"),
+    [(level, dtype) for level in LEVELS for dtype in DTYPES if in_pieces(level, dtype)],
+    ids=str,
 )
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
@@ -978,7 +985,12 @@ def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape
 
 @pytest.mark.parametrize(
     ("way", "dtype"),
-    [(way, dtype) for way in WAYS for dtype in DTYPES if way[1] in paths.COLUMNS_ALIKE and in_pieces(way[0], dtype)],
+    [
+        (way, dtype)
+        for way in WAYS
+        for dtype in DTYPES
+        if way[1] in paths.COLUMNS_ALIKE and in_pieces(way[0], dtype)
+    ],
     ids=lambda value: value[1].name if isinstance(value, tuple) else str(value),
 )
 @pytest.mark.parametrize(
