@@ -100,6 +100,7 @@ cdef class BoxTable:
     cdef Py_ssize_t slack(self) noexcept nogil
     cdef void size_strips(self)
     cdef Py_ssize_t more_positions(self) noexcept nogil
+    cdef Py_ssize_t packed_pairs(self) noexcept nogil
     cdef Py_ssize_t count_positions(self)
     cdef Py_ssize_t count_input(self)
     cdef Py_ssize_t count_sums(self)

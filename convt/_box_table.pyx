@@ -222,7 +222,7 @@ cdef class BoxTable:
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
             self.x_step = ((self.input_elements - 1) // self.lanes + 1 | 1) * self.lanes
             if pieces:
-                self.x_step = (self.depth + 1) * self.lanes
+                self.x_step = (self.packed_pairs() * pieces | 1) * self.lanes
         item = sizeof(double) if double else sizeof(float)
         if along_channels and not columns_first and not pieces:
             slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
@@ -376,6 +376,10 @@ cdef class BoxTable:
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tiles read and write; along positions lines are padded for them."""
         return self.unit - 1 if self.along_channels else 0
+
+    cdef Py_ssize_t packed_pairs(self) noexcept nogil:
+        """Pairs of input channels that are packed, with lanes along positions: tile registers want whole ones."""
+        return self.channel_pairs if self.unit == 1 else self.depth // self.pieces
 
     cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input."""

@@ -81,7 +81,8 @@ class Boxes(NamedTuple):
         columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
         stored = padded(in_channels, unit)
         if path.tiles:
-            stored = padded(in_channels, 32) // 2 * pieces
+            together = 32 if tile_limit.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
+            stored = padded(in_channels, together) // 2 * pieces
         if path.along_channels:
             stored = (stored // lanes | 1) * lanes
         read = stored
