@@ -55,8 +55,10 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
-# The same in vectors, where products of pairs take as long as multiply-adds.
-DOT_CYCLES, DOT_STORE_CYCLES = 128, 30
+# The same in vectors, where products of pairs take as long as multiply-adds, and of a row of outputs in one pass. With
+# them the chosen path takes 1.04 to 1.05 times as long as the best (240 random layers on Zen 4).
+DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
+DOT_COLUMNS = 64  # least of a single input channel
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
@@ -106,6 +108,11 @@ class Work:
         """Of a packed weight."""
         return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
 
+    @property
+    def dots(self) -> bool:
+        """Whether pieces are multiplied in vectors, not in tile registers."""
+        return self.path.tiles and self.limits.unit == 1
+
     @cached_property
     def in_place(self) -> bool:
         """Whether columns first, lanes along positions, are multiplied where x lies, if it is contiguous."""
@@ -142,6 +149,10 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
+    if work.in_channels == 1 and work.dots:  # half of every pair is 0: depthwise, 2x2, took up to 5 times as long
+        columns = geometry.out_channels // geometry.group * work.kernel
+        if path.along_channels or columns < DOT_COLUMNS:
+            return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
@@ -215,6 +226,8 @@ def positions_stored(work: Work) -> float:
     shared = not in_lines and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
+    if work.one_pass and work.dots:
+        return filled + DOT_ROW_CYCLES * outputs / row
     if work.one_pass and work.path.tiles:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
@@ -377,11 +390,12 @@ def tile_cycles(work: Work) -> float:
             added = 3 * half_tiles * block * work.kernel
     product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
     depth: float = -(-work.in_channels // 32)
-    if work.limits.unit == 1:
+    if work.dots:
         factor, product, store = 1.0, DOT_CYCLES, DOT_STORE_CYCLES
         depth = math.ceil(work.in_channels / 2) / 16
     elif work.one_pass:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
+    unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(
-        -(-columns // 16) * (product * depth * taps + store) for taps, columns in taps_and_columns
+        -(-columns // unit) * unit / 16 * (product * depth * taps + store) for taps, columns in taps_and_columns
     )
