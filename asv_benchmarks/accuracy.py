@@ -63,13 +63,16 @@ def errors(job):
 
 def jobs():
     """What to measure: (who, dtype, level and precision)."""
+    from convt._levels import most_pieces
     from convt.isa import available
+    from convt.paths import pieces_of
 
     for dtype in ("float32", "float16", "bfloat16", "float64"):
         for level in available():
-            tiles = level == "amx" and dtype == "float32"
-            for precision in ("highest", "high", "medium") if tiles else ("highest",):
-                yield "convt", dtype, (level, precision)
+            for precision in ("highest", "high", "medium"):
+                in_pieces = level != "generic" and pieces_of(dtype, precision) <= most_pieces(level)
+                if precision == "highest" or (dtype == "float32" and in_pieces):
+                    yield "convt", dtype, (level, precision)
         for peer in PEERS:
             if importlib.util.find_spec(ENGINES[peer][0]) and dtype in DTYPES.get(peer, (dtype,)):
                 yield peer, dtype, None

@@ -28,6 +28,26 @@ PEAK(avx2_float64, double, 32, "avx2,fma")
 PEAK(avx512_float32, float, 64, "avx512f,fma")
 PEAK(avx512_float64, double, 64, "avx512f,fma")
 
+/* Products of pairs of bfloat16, in vectors. */
+__attribute__((target("avx512f,avx512bf16"))) double avx512_bf16(int64_t n, const double *random)
+{
+    __m512 sums[12];
+    float pairs[2][16]; /* any: their halves are read as bfloat16 */
+    for (int i = 0; i < 12; i++)
+        sums[i] = _mm512_set1_ps((float)random[i]);
+    for (int lane = 0; lane < 16; lane++) {
+        pairs[0][lane] = (float)random[lane + 16];
+        pairs[1][lane] = (float)random[lane + 32];
+    }
+    const __m512bh left = (__m512bh)_mm512_loadu_ps(pairs[0]), right = (__m512bh)_mm512_loadu_ps(pairs[1]);
+    for (int64_t k = 0; k < n; k++)
+        _Pragma("GCC unroll 12") for (int i = 0; i < 12; i++) sums[i] = _mm512_dpbf16_ps(sums[i], left, right);
+    float total = 0;
+    for (int i = 0; i < 12; i++)
+        total += sums[i][0];
+    return total;
+}
+
 /* Products of bfloat16 tiles, 16 x 32 by 32 x 16. */
 __attribute__((target("amx-tile,amx-bf16,avx512f"))) double amx_bfloat16(int64_t n, const double *random)
 {

@@ -2,8 +2,9 @@
 
     python asv_benchmarks/peak.py
 
-The peak is that of multiply-adds from registers (peak.c): of the dtype's own at `avx2` and `avx512`, of float32
-and of bfloat16 tiles at `amx`. Every level runs in a process of its own. x86-64 with a C compiler only.
+The peak is that of multiply-adds from registers (peak.c): of the dtype's own at `avx2` and `avx512`, of pairs of
+bfloat16 at `avx512_bf16`, of float32 and of bfloat16 tiles at `amx`. Every level runs in a process of its own.
+x86-64 with a C compiler only.
 """
 
 import argparse
@@ -25,6 +26,7 @@ STEP = {
     "avx2_float64": 2 * 12 * 4,
     "avx512_float32": 2 * 12 * 16,
     "avx512_float64": 2 * 12 * 8,
+    "avx512_bf16": 2 * 12 * 32,
     "amx_bfloat16": 2 * 4 * 16 * 16 * 32,
 }
 JOBS = [
@@ -32,6 +34,7 @@ JOBS = [
     ("avx2", "float64", "avx2_float64"),
     ("avx512", "float32", "avx512_float32"),
     ("avx512", "float64", "avx512_float64"),
+    ("avx512_bf16", "bfloat16", "avx512_bf16"),
     ("amx", "float32", "avx512_float32"),
     ("amx", "bfloat16", "amx_bfloat16"),
 ]

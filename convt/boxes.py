@@ -42,7 +42,7 @@ class Boxes(NamedTuple):
     path: Path
     block: int  # output channels at a time
     vectors: int  # of a whole tile's columns
-    pieces: int  # 0 without tile registers
+    pieces: int  # bfloat16 ones of an element; 0 for multiply-adds
     layout: BoxLayout
     limits: tuple[Tile, int, int, int]
     cycles: float

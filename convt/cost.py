@@ -1,8 +1,8 @@
 """Estimated cycles of one thread, for choosing between paths.
 
 The factors are fits to the layers of asv_benchmarks, forty others and the random ones of choices.py there,
-measured with AVX-512 and AMX. They need not be exact: a choice between two paths matters where one is much faster,
-and there it shows.
+measured with AVX-512 and AMX, dot products on Zen 4. They need not be exact: a choice between two paths matters
+where one is much faster, and there it shows.
 """
 
 import math
@@ -55,8 +55,9 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
-# The same in vectors, where products of pairs take as long as multiply-adds, and of a row of outputs in one pass. With
-# them the chosen path takes 1.04 to 1.05 times as long as the best (240 random layers on Zen 4).
+# The same in vectors, where a product of pairs takes as long as a multiply-add, and of a row of outputs in one
+# pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30
+# and 0 1.06 to 1.07.
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_COLUMNS = 64  # least of a single input channel
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
@@ -376,7 +377,7 @@ def position_cycles(work: Work) -> float:
 
 
 def tile_cycles(work: Work) -> float:
-    """The same in tile registers of 16 positions by 16 columns."""
+    """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]

@@ -64,7 +64,7 @@ def conv_transpose(
     precision : {"highest", "high", "medium"}
         For float32: "highest" is at least as accurate as a chain of fused multiply-adds; "high" errs by about
         5e-6 of the largest result, "medium" multiplies in bfloat16 (3e-3) and sums in float32. The level `amx` is
-        faster the lower it is; the others always compute "highest", and so do the other dtypes.
+        faster the lower it is, `avx512_bf16` with "medium"; where nothing is gained, "highest" is computed.
 
     Returns
     -------

@@ -15,7 +15,8 @@ class Path(NamedTuple):
     columns_first : bool
         Multiply every input by every kernel position, then add up the products of each output.
     tiles : bool
-        Multiply in tile registers, in bfloat16 pieces; otherwise in vectors.
+        Multiply pairs of bfloat16 pieces: in tile registers or, at levels without, as dot products in vectors,
+        packed alike (what is said of tile registers elsewhere is meant of both). Otherwise multiply-adds.
     image_runs : bool
         The input packed with the images innermost: the same cell of several images is a run, which leaves out the
         taps beyond its border.
@@ -48,7 +49,7 @@ TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, CHANNEL_TILE_IMAGES, POSITION
 
 
 def pieces_of(dtype: str, precision: str) -> int:
-    """bfloat16 pieces that tile registers multiply an element in; three hold a float32, two a float16."""
+    """bfloat16 pieces that an element is multiplied in; three hold a float32, two a float16."""
     if dtype == "float32":
         return {"highest": 3, "high": 2, "medium": 1}[precision]
     return {"float16": 2, "bfloat16": 1}.get(dtype, 0)

@@ -170,7 +170,7 @@ class RowPlan(Plan):
 
 
 class BoxPlan(Plan):
-    """The vectorised levels: boxes of cells, in tile registers or with lanes along channels or positions."""
+    """The vectorised levels: boxes of cells, lanes along channels or positions, or in bfloat16 pieces."""
 
     def __init__(
         self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: Boxes, once: bool
