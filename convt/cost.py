@@ -55,16 +55,16 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
-# The same in vectors, where a product of pairs takes as long as a multiply-add, and of a row of outputs in one
-# pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30
-# and 0 1.06 to 1.07.
-DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
-DOT_COLUMNS = 64  # least of a single input channel
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
+# Of such a product in vectors, where one of pairs takes as long as a multiply-add, of storing its sums, and of a row
+# of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random layers,
+# Zen 4), with 128, 30 and 0 1.06 to 1.07.
+DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
+DOT_COLUMNS = 64  # least of a single input channel
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
 # To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
