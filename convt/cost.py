@@ -60,9 +60,9 @@ TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
-# Of such a product in vectors, where one of pairs takes as long as a multiply-add, of storing its sums, and of a row
-# of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random layers,
-# Zen 4), with 128, 30 and 0 1.06 to 1.07.
+# Of such a product in vectors, where one of pairs takes as long as a multiply-add, of storing its sums, and of a
+# row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
+# layers, Zen 4), with 128, 30 and 0 1.06 to 1.07.
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_COLUMNS = 64  # least of a single input channel
 
