@@ -356,7 +356,7 @@ cdef void multiply_along_positions(
                 later = 0 if column else early
                 if real_t is float and table.pieces:
                     table.level.tiles.positions(
-                        table.pieces, tile // table.lanes, size, n_taps, table.channel_pairs,
+                        table.pieces, min(tile, n - done), size, n_taps, table.channel_pairs,
                         input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
                         out_step,
                     )

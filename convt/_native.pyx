@@ -57,18 +57,23 @@ cdef void store(
     char *y,
 ) noexcept nogil:
     """Columns [begin, begin + n) of one image and group: places `output_of` each kernel position, -1 for none."""
-    cdef int64_t kernel = output_of.shape[0], j = 0, m = begin // kernel, k = begin % kernel, end, i
+    cdef int64_t kernel = output_of.shape[0], j = 0, m = begin // kernel, k = begin % kernel, end, i, place, some
     while j < n:
         end = min(n, j + kernel - k)
         for i in range(j, end):
             sums[i] += bias[m]
         if not operands.in_order:
-            for i in range(end - j):
-                if output_of[k + i] >= 0:
+            i = 0
+            while i < end - j:
+                place, some = output_of[k + i], 1
+                while place >= 0 and i + some < end - j and output_of[k + i + some] == place + some:
+                    some += 1
+                if place >= 0:
                     write(
-                        operands.dtype, sums + j + i, 1,
-                        y + (m * operands.outputs + output_of[k + i]) * operands.item, operands.item,
+                        operands.dtype, sums + j + i, some, y + (m * operands.outputs + place) * operands.item,
+                        operands.item,
                     )
+                i += some
         j = end
         m += 1
         k = 0
@@ -119,6 +124,22 @@ cdef void run_tasks(
             operands, x, bias, output_of, task // strips, task % strips * strip,
             min(strip, columns - task % strips * strip), &sums[threadid(), 0],
         )
+
+
+def outputs_of_bias(const real_t[:, ::1] bias, y_dtype, str dtype not None):
+    """``(group, M/group)`` outputs that no kernel position reaches, of `dtype`, NumPy's `y_dtype`: as in boxes,
+    -0 added to 0, with the bits of any other output."""
+    cdef cnp.ndarray outputs = np.empty((bias.shape[0], bias.shape[1]), y_dtype)
+    cdef DType kind = <DType> <int> DTYPES.index(dtype)
+    cdef char *target = cnp.PyArray_BYTES(outputs)
+    cdef real_t value
+    cdef Py_ssize_t g, m, item = outputs.itemsize
+    for g in range(bias.shape[0]):
+        for m in range(bias.shape[1]):
+            value = bias[g, m] + 0
+            write(kind, &value, 1, target, item)
+            target += item
+    return outputs
 
 
 def run(

@@ -69,8 +69,8 @@ class Boxes(NamedTuple):
         elif path.columns_first:
             block = min(channels, max(1, 96 // kernel))
         else:
-            # Many input channels want to be read less often (10 %), but halves of one place a cell, which are not
-            # streamed, go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as
+            # Many input channels want to be read less often (10 %), but halves of one place a cell, not streamed
+            # on AMX, go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as
             # long, and 1.1 times with 128 of 256 channels.
             most_columns = 64 if in_channels < 256 else 128
             if not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):

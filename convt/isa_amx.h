@@ -158,7 +158,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32], w
    [32 channels][tap][piece][vector] tiles, two bfloat16 to a float; `pairs` of channels are multiplied, and steps and
-   offsets are in floats. Sums of whole tiles are written: out has room for 31 positions more, and x too. */
+   offsets are in floats. Sums of whole tiles are written: out has room for 15 positions more, and x too. */
 static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                                ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
@@ -172,13 +172,14 @@ static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t
 #undef PRODUCT
 }
 
-/* What `positions` of micro.h computes, likewise, for one or two tiles (`rows`) of outputs and one tap or none: x is
-   [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w [32 channels][piece][row]
-   tiles. Nothing needs to be transposed. Without `bias` none is added. */
-static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
+/* What `positions` of micro.h computes, likewise, for up to 32 outputs, filled up to one or two tiles, and one tap or
+   none: x is [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w
+   [32 channels][piece][row of 16 outputs] tiles. Nothing needs to be transposed. Without `bias` none is added. */
+static void convt_amx_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                 const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
                                 ptrdiff_t out_step)
 {
+    const int rows = outputs > 16 ? 2 : 1;
     const ptrdiff_t tile = CONVT_TILE_FLOATS;
     const convt_amx_operand left = {w, NULL, tile, 16, rows * tile, pieces * rows * tile};
     for (ptrdiff_t p = 0; p < positions; p += 32) {
@@ -192,6 +193,7 @@ static void convt_amx_positions(int pieces, int rows, ptrdiff_t positions, ptrdi
 #undef PRODUCT
     }
 }
+
 /* `positions` for any number of `columns` of weights, their sums written as outputs from y->first[0] on. */
 static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias,

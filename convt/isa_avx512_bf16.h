@@ -11,9 +11,9 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
 #endif
 
-/* Registers that a tile fills with sums, 24 as with multiply-adds, are two vectors of columns by 12 positions, or of
-   positions by 8 columns. */
-enum { CONVT_DOT_POSITIONS = 12, CONVT_DOT_ROWS = 8 };
+/* Of 32 registers 24 hold sums, as with multiply-adds, of two vectors of columns by 12 positions; lanes along positions
+   16, of two vectors by 8 columns. */
+enum { CONVT_DOT_POSITIONS = 12, CONVT_DOT_COLUMNS = 8 };
 
 static void convt_avx512_bf16_configure(void)
 {
@@ -117,7 +117,7 @@ static void convt_avx512_bf16_channels(int pieces, int positions, int columns, p
 INLINE void convt_dot_positions(const int vectors, ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
                                 ptrdiff_t w_next, convt_pieces_vector (*sums)[2])
 {
-    UNROLLED (i, CONVT_DOT_ROWS)
+    UNROLLED (i, CONVT_DOT_COLUMNS)
         UNROLLED (v, vectors)
             sums[i][v] = (convt_pieces_vector){0};
     for (ptrdiff_t begin = 0; begin < pairs; begin += 16, x += CONVT_TILE_FLOATS, w += w_next) {
@@ -127,7 +127,7 @@ INLINE void convt_dot_positions(const int vectors, ptrdiff_t pairs, const float 
             __m512bh inputs[2];
             UNROLLED (v, vectors)
                 inputs[v] = (__m512bh)_mm512_loadu_ps(x + v * x_step + 16 * pair);
-            UNROLLED (i, CONVT_DOT_ROWS)
+            UNROLLED (i, CONVT_DOT_COLUMNS)
                 UNROLLED (v, vectors)
                     sums[i][v] = (convt_pieces_vector)convt_dot((__m512)sums[i][v], w + 16 * i + pair, inputs[v]);
         }
@@ -137,23 +137,23 @@ INLINE void convt_dot_positions(const int vectors, ptrdiff_t pairs, const float 
 INLINE void convt_dot_positions_to(const int vectors, ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
                                    ptrdiff_t w_next, const float *bias, float *out, ptrdiff_t out_step)
 {
-    convt_pieces_vector sums[CONVT_DOT_ROWS][2];
+    convt_pieces_vector sums[CONVT_DOT_COLUMNS][2];
     convt_dot_positions(vectors, pairs, x, x_step, w, w_next, sums);
-    UNROLLED (i, CONVT_DOT_ROWS)
+    UNROLLED (i, CONVT_DOT_COLUMNS)
         UNROLLED (v, vectors)
             *(convt_pieces_unaligned *)(out + i * out_step + 16 * v) = bias ? sums[i][v] + bias[i] : sums[i][v];
 }
 
 /* What `positions` of AMX computes. */
-static void convt_avx512_bf16_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
+static void convt_avx512_bf16_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                         const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
                                         ptrdiff_t out_step)
 {
-    const ptrdiff_t w_next = rows * CONVT_TILE_FLOATS;
+    const ptrdiff_t w_next = (outputs > 16 ? 2 : 1) * CONVT_TILE_FLOATS;
     (void)pieces; /* one */
     pairs *= taps;
     for (ptrdiff_t p = 0; p < positions; p += 32)
-        for (int i = 0; i < 16 * rows; i += CONVT_DOT_ROWS) {
+        for (int i = 0; i < outputs; i += CONVT_DOT_COLUMNS) {
             const float *from = x + p / 16 * x_step, *weights = w + 16 * i, *added = bias ? bias + i : NULL;
             float *to = out + i * out_step + p;
             if (positions - p > 16)
@@ -169,12 +169,12 @@ INLINE void convt_dot_outputs(const int precision, const int places, int columns
                               const convt_pieces_part *parts)
 {
     const ptrdiff_t column = (pairs + 15) / 16 * 16; /* of weights */
-    convt_pieces_vector sums[CONVT_DOT_ROWS][2];
-    for (int done = 0; done < columns; done += CONVT_DOT_ROWS) {
+    convt_pieces_vector sums[CONVT_DOT_COLUMNS][2];
+    for (int done = 0; done < columns; done += CONVT_DOT_COLUMNS) {
         const int tile = done / 32 * 32, rows = columns - tile > 16 ? 2 : 1;
         convt_dot_positions(2, pairs, x, x_step, w + tile * column + (done - tile) * 16, rows * CONVT_TILE_FLOATS,
                             sums);
-        UNROLLED (i, CONVT_DOT_ROWS)
+        UNROLLED (i, CONVT_DOT_COLUMNS)
             if (i % places == 0 && done + i < columns)
                 convt_pieces_write_output(precision, places, sums + i, bias + done + i, y->offsets[(done + i) / places],
                                           y->stream, parts, 0, 1);

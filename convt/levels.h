@@ -90,7 +90,7 @@ typedef struct {
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                      ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                      ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
-    void (*positions)(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
+    void (*positions)(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);

@@ -3,7 +3,7 @@
    An ISA header defines, besides what micro.h wants for float,
      LOAD_FLOAT16(pointer)    LANES elements, widened
      NARROW_FLOAT16(vector)   LANES elements, rounded to nearest even
-     STREAM(pointer, vector)  as there
+     STREAM(pointer, vector)  as there, if a vector is a cache line
    and may define, where sums are never subnormal,
      NARROW_BFLOAT16(vector)  and  PAIR_BFLOAT16(first, second)   what the processor rounds, as NAME(narrow_vector) and
    NAME(narrow_pairs) do, and
@@ -122,10 +122,11 @@ static inline __attribute__((always_inline)) void NAME(transpose_pairs)(int bflo
 #endif
 
 /* Up to 2 * LANES rows of `columns` (up to LANES) elements, plus bias[offset] and so on, transposed into rows of
-   halves. `stream`: past the caches, where these are whole cache lines. */
+   halves. `stream`: past the caches, where they are whole cache lines. */
 static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows,
                                    ptrdiff_t offset, const float *bias, uint16_t *out, ptrdiff_t out_step, int stream)
 {
+    (void)stream;
     const NAME(vector) added = *(const NAME(unaligned) *)(bias + offset);
     NAME(vector) block[LANES];
     if (n == 2 * LANES && columns == LANES) {
@@ -133,11 +134,13 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
             TRANSPOSE_BFLOAT16(rows, offset, added, block);
         else
             NAME(transpose_pairs)(0, rows, offset, added, block);
-        if (stream && sizeof block[0] == 64 && (uintptr_t)out % 64 == 0 && out_step % (2 * LANES) == 0) {
+#if LANES == 16 /* whole cache lines */
+        if (stream && (uintptr_t)out % 64 == 0 && out_step % 32 == 0) {
             UNROLLED (i, LANES)
                 STREAM((float *)(out + i * out_step), block[i]);
             return;
         }
+#endif
         UNROLLED (i, LANES) {
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
             /* These are too many rows to be foreseen: 1 to 3 % of bfloat16 in tile registers. */

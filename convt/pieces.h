@@ -96,7 +96,7 @@ convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m5
 enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
 
 /* `positions` of a level. */
-typedef void convt_pieces_positions(int pieces, int rows, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
+typedef void convt_pieces_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
                                     ptrdiff_t out_step);
 
@@ -208,7 +208,7 @@ INLINE void convt_pieces_columns_out(convt_pieces_positions *multiply, int piece
     for (int done = 0; done < columns; done += 32) {
         const int some = columns - done < 32 ? columns - done : 32;
         const ptrdiff_t *offsets = y->offsets + done / y->places;
-        multiply(pieces, some > 16 ? 2 : 1, n, taps, pairs, x, x_step, w + done * column, NULL, (float *)sums, 32);
+        multiply(pieces, some, n, taps, pairs, x, x_step, w + done * column, NULL, (float *)sums, 32);
 #define WRITE(d, e)                                                                                                    \
     case 16 * d + e:                                                                                                   \
         for (int i = 0; i < some; i += e)                                                                              \
@@ -412,6 +412,7 @@ convt_pieces_positions_of(const int pieces, const int precision, const void *eve
                                          _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
             convt_pieces_extend(precision, &range, words[0]);
             _mm512_storeu_si512(target + chunk / 16 * step, words[0]);
+            /* What the next box packs, where it goes on behind this one's rows: 128x240 images, 0.96 of the time. */
             __builtin_prefetch((const char *)even + (first + n) * item, 0, 2);
             __builtin_prefetch((const char *)odd + (first + n) * item, 0, 2);
             continue;

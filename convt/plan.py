@@ -300,8 +300,7 @@ class NativePlan(Plan):
         # Allocated here, so that a MemoryError comes before anything is written.
         sums = np.empty((self.threads, self.workspace // images.itemsize), self.sum_dtype)
         if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
-            # Outputs that no kernel position reaches, -0 added to 0 as in boxes.
-            result[...] = bias.reshape(-1, *[1] * (y.ndim - 2)) + bias.dtype.type(0)
+            result[...] = _native.outputs_of_bias(bias, y.dtype, self.dtype).reshape(-1, *[1] * (y.ndim - 2))
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
         _native.run(images, weights, bias, self.output_of, flat, sums, self.strip, self.isa, self.dtype)
         if result is not y:

@@ -275,7 +275,7 @@ static float widened(int bfloat16, uint16_t bits)
 static void test_halves(const char *level, const char *kernels, int lanes, const convt_halves *k)
 {
     static float x[2048], bias[64], wide[64];
-    static uint16_t out[2048];
+    static uint16_t out[2048] __attribute__((aligned(64)));
     const float *rows[32];
     int wrong = 0;
     for (int i = 0; i < 2048; i++)
@@ -303,16 +303,19 @@ static void test_halves(const char *level, const char *kernels, int lanes, const
                     wrong += out[i] != narrowed(bfloat16, rows[i % places][i / places]);
                 wrong += out[places * n] != 99;
             }
-        for (int n = 1; n <= 2 * lanes; n++)
-            for (int columns = 1; columns <= lanes; columns++) {
-                for (int i = 0; i < 2048; i++)
-                    out[i] = 99;
-                k->transpose_narrow(bfloat16, n, columns, rows, 3, bias, out, 40, 0);
-                for (int i = 0; i < columns; i++)
-                    for (int j = 0; j < 40; j++)
-                        wrong += out[i * 40 + j] != (j < n ? narrowed(bfloat16, rows[j][3 + i] + bias[3 + i]) : 99);
-                wrong += out[columns * 40] != 99;
-            }
+        for (int stream = 0; stream < 2; stream++)
+            for (int n = 1; n <= 2 * lanes; n++)
+                for (int columns = 1; columns <= lanes; columns++) {
+                    const int step = stream ? 64 : 40;
+                    for (int i = 0; i < 2048; i++)
+                        out[i] = 99;
+                    k->transpose_narrow(bfloat16, n, columns, rows, 3, bias, out, step, stream);
+                    for (int i = 0; i < columns; i++)
+                        for (int j = 0; j < step; j++)
+                            wrong +=
+                                out[i * step + j] != (j < n ? narrowed(bfloat16, rows[j][3 + i] + bias[3 + i]) : 99);
+                    wrong += out[columns * step] != 99;
+                }
     }
     report(level, kernels, wrong);
 }

@@ -1057,7 +1057,7 @@ def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
     [(64, 32, 64, 64, 1), (64, 64, 32, 32, 1), (768, 32, 64, 32, 7), (1, 100, 16, 1, 5)],
 )
 def test_scratch_is_bounded_for_cells_of_many_places(level, dtype, channels, outputs, kernel, stride, size):
-    """Tile registers write sums of whole tiles: up to 31 positions more, of thousands of columns."""
+    """Tile registers write sums of whole tiles: up to 15 positions more, of thousands of columns."""
     axes = (Axis(size, kernel, stride, 1, 0, (size - 1) * stride + kernel),) * 2
     for threads, once in itertools.product((1, 3), (False, True)):
         chosen = plan.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
