@@ -62,7 +62,7 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # Of such a product in vectors, where one of pairs takes as long as a multiply-add, of storing its sums, and of a
 # row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
-# layers, Zen 4), with 128, 30 and 0 1.06 to 1.07.
+# layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_COLUMNS = 64  # least of a single input channel
 
@@ -150,7 +150,7 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if work.in_channels == 1 and work.dots:  # half of every pair is 0: depthwise, 2x2, took up to 5 times as long
+    if work.in_channels == 1 and work.dots:  # half of every pair is 0: depthwise took up to 3.3 times as long
         columns = geometry.out_channels // geometry.group * work.kernel
         if path.along_channels or columns < DOT_COLUMNS:
             return math.inf

@@ -249,6 +249,7 @@ INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptr
 }
 
 #undef INLINE
+
 /* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
 static inline __m512i convt_pieces_round(__m512 x)
 {
@@ -407,12 +408,13 @@ convt_pieces_positions_of(const int pieces, const int precision, const void *eve
     __m512i words[3];
     for (ptrdiff_t chunk = place / 16 * 16; chunk < end; chunk += 16) {
         const ptrdiff_t first = chunk - place - before;                       /* the line's element in lane 0 */
-        if (precision == 8 && first >= 0 && first + 16 <= n && even && odd) { /* without masks, a third of the time */
+        if (precision == 8 && first >= 0 && first + 16 <= n && even && odd) { /* without masks */
             words[0] = convt_pieces_join(_mm256_loadu_si256((const __m256i *)((const char *)even + first * item)),
                                          _mm256_loadu_si256((const __m256i *)((const char *)odd + first * item)));
             convt_pieces_extend(precision, &range, words[0]);
             _mm512_storeu_si512(target + chunk / 16 * step, words[0]);
-            /* What the next box packs, where it goes on behind this one's rows: 128x240 images, 0.96 of the time. */
+            /* What the next box packs, where it goes on behind this one's rows: 0.95 to 0.96 of the time of 128
+               channels of 184x240. */
             __builtin_prefetch((const char *)even + (first + n) * item, 0, 2);
             __builtin_prefetch((const char *)odd + (first + n) * item, 0, 2);
             continue;

@@ -183,7 +183,7 @@ def test_float32_errors_are_not_above_those_of_fused_chains(monkeypatch, level, 
     if positive:
         x, w = np.abs(x), np.abs(w)
     exact = oracle(x, w, None, ATTRIBUTES)
-    pieces, chain = (at_level(monkeypatch, isa, x, w) - exact for isa in (level, "avx512"))
+    pieces, chain = (at_level(monkeypatch, each, x, w) - exact for each in (level, "avx512"))
     assert np.abs(pieces).max() <= np.abs(chain).max()
     assert np.square(pieces).mean() <= np.square(chain).mean()
 
