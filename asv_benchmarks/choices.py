@@ -50,11 +50,11 @@ def random_layer(rng):
 
 def layers_by_path(layer, x, w, b):
     """The layer as every path computes it; the chosen one first."""
-    vectors, tiles = plan.VECTOR_PATHS, plan.TILE_PATHS
+    vectors, tiles = plan.VECTOR_PATHS, plan.PIECE_PATHS
     found = {}
     try:
         for paths in ((*vectors, *tiles), *((path,) for path in (*vectors, *tiles))):
-            plan.VECTOR_PATHS, plan.TILE_PATHS = (
+            plan.VECTOR_PATHS, plan.PIECE_PATHS = (
                 tuple(p for p in paths if p in some) for some in (vectors, tiles)
             )
             plan.make_plan.cache_clear()
@@ -64,7 +64,7 @@ def layers_by_path(layer, x, w, b):
                 found.setdefault(name, computed)
                 computed(x)  # plans and packs
     finally:
-        plan.VECTOR_PATHS, plan.TILE_PATHS = vectors, tiles
+        plan.VECTOR_PATHS, plan.PIECE_PATHS = vectors, tiles
         plan.make_plan.cache_clear()
     return found
 

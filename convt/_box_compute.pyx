@@ -278,17 +278,19 @@ def run(
     if operands.plain:
         operands.stream = y.nbytes >= table.level.stream_bytes
     else:
-        operands.stream = table.pieces and y.nbytes >= table.level.tiles.stream_bytes
+        operands.stream = table.guarded and y.nbytes >= table.level.tiles.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):
         shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
+    if table.words and shared_lines:
+        operands.stream = False  # halves do not go by lines of sums
     plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
     operands.in_strips = table.strips and operands.one_pass and plain_rows
     operands.joined_rows = operands.in_strips and table.joins_rows
     operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
     operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
-    operands.in_lines = vectors_out and (not operands.plain or (operands.stream and shared_lines))
+    operands.in_lines = vectors_out and not table.words and (not operands.plain or operands.stream and shared_lines)
     operands.in_lines |= operands.joined_rows
     operands.in_place = plain_rows and gains_in_place(table, &operands) and operands.x_strides[1] >= x.itemsize
     for a in range(x.ndim):

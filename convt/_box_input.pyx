@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
 
+from libc.stdint cimport uint16_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
@@ -104,6 +105,39 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
+cdef bint pack_words(
+    BoxTable table, const Operands *operands, const char *even, const char *odd, Py_ssize_t row_step, Py_ssize_t rows,
+    Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, float *target,
+) noexcept nogil:
+    """`pack_along_positions` of two channels of bfloat16, the second of which may be NULL for zeros.
+
+    Returns whether an element is of a magnitude that products of pairs would lose.
+    """
+    cdef Py_ssize_t row, i, j, count, step = operands.x_strides[table.n_axes], pitch = before + n + after
+    cdef bint refused = False
+    cdef uint16_t lines[2][STRIDED]
+    cdef const char *some = <const char *> lines[1] if odd != NULL else NULL
+    if step == sizeof(uint16_t):
+        if before == 0 and after == 0 and row_step == n * step:
+            rows, n = 1, rows * n  # which follow each other: one long row
+        return table.level.tiles.word_lines(
+            rows, before, n, after, even, odd, row_step, target, pitch, operands.least, operands.most
+        )
+    for row in range(rows):
+        memset(target, 0, pitch * sizeof(float))
+        for i from 0 <= i < n by STRIDED:
+            count = min(STRIDED, n - i)
+            for j in range(count):
+                lines[0][j] = (<const uint16_t *> (even + row * row_step + (i + j) * step))[0]
+                if odd != NULL:
+                    lines[1][j] = (<const uint16_t *> (odd + row * row_step + (i + j) * step))[0]
+            refused |= table.level.tiles.word_lines(
+                1, 0, count, 0, <const char *> lines[0], some, 0, target + before + i, 0, operands.least, operands.most
+            )
+        target += pitch
+    return refused
+
+
 cdef inline bint split_pair(
     BoxTable table, const Operands *operands, int precision, const void **lines, Py_ssize_t before, Py_ssize_t n,
     Py_ssize_t after, float *target, Py_ssize_t place,
@@ -194,6 +228,7 @@ cdef bint pack_input(
     cdef bint refused = False
     cdef Plane plane
     cdef real_t *begin
+    cdef const char *x
     if shared and not table.columns_first:
         memmove(
             target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
@@ -224,14 +259,22 @@ cdef bint pack_input(
                 table, operands, plane.x, plane.row_step, rows, columns, height, width, target, nth * size
             )
         else:
-            for c in range(table.in_channels):
+            for c in range(table.depth):
                 begin = target + c * table.x_step + nth * size
                 if rows.begin:
                     memset(begin, 0, rows.begin * width * sizeof(real_t))
-                pack_along_positions(
-                    table, operands, plane.x + c * operands.x_strides[1], plane.row_step, plane.n_rows,
-                    columns.begin, plane.n, width - columns.end, begin + rows.begin * width,
-                )
+                if real_t is float and table.words:
+                    x = plane.x + 2 * c * operands.x_strides[1]
+                    refused |= pack_words(
+                        table, operands, x, x + operands.x_strides[1] if 2 * c + 1 < table.in_channels else NULL,
+                        plane.row_step, plane.n_rows, columns.begin, plane.n, width - columns.end,
+                        begin + rows.begin * width,
+                    )
+                else:
+                    pack_along_positions(
+                        table, operands, plane.x + c * operands.x_strides[1], plane.row_step, plane.n_rows,
+                        columns.begin, plane.n, width - columns.end, begin + rows.begin * width,
+                    )
                 if rows.end < height:
                     memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
     place = planes * size

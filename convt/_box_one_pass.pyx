@@ -289,17 +289,22 @@ cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, 
             begin += strips * width
 
 
+cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
+    """Bytes of an element that `positions_out` writes."""
+    return sizeof(uint16_t) if table.words else sizeof(double) if table.double else sizeof(float)
+
+
 cdef void multiply_lines(
     BoxTable table, const Operands *operands, const lines_t *lines, const BlockOutputs *outputs, const real_t *input
 ) noexcept nogil:
     """Lines of outputs of all tiles of a block, strip by strip."""
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together
-    cdef Py_ssize_t line, i, j, moved
+    cdef Py_ssize_t line, i, j, moved, item = output_item(table)
     cdef bint stream = operands.stream and not operands.in_lines
     cdef lines_t part = lines[0]
     cdef const OutputTile *tile
     cdef const real_t *x
-    cdef real_t *targets[MAX_ROWS]
+    cdef void *targets[MAX_ROWS]
     while begin < all_cells:
         cells = strip_cells(table, operands, all_cells - begin)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
@@ -315,8 +320,12 @@ cdef void multiply_lines(
             for i in range(outputs.n_tiles):
                 tile = outputs.tiles + i
                 for j in range(tile.targets):
-                    targets[j] = <real_t *> tile.target[j] + moved
-                if real_t is float:
+                    targets[j] = <char *> tile.target[j] + moved * item
+                if real_t is float and table.words:
+                    table.level.tiles.word_positions_out(
+                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
+                    )
+                elif real_t is float:
                     table.level.f32.positions_out(
                         tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
                     )
@@ -336,17 +345,17 @@ cdef inline void find_targets(
     cdef Py_ssize_t outers = table.places // table.inner_places, stride = table.axes[table.n_axes - 2, STRIDE]
     cdef Py_ssize_t i, j, outer
     cdef OutputTile *tile
-    cdef real_t *target
+    cdef char *target
     for i in range(outputs.n_tiles):
         tile = outputs.tiles + i
         for j in range(tile.targets):
-            target = spare
+            target = <char *> spare
             outer = tile.outer[j]
             if operands.in_lines:
                 outer += tile.channel[j] * outers
-                target += (outer // stride * lines.count * stride + outer % stride) * lines.length
+                target += (outer // stride * lines.count * stride + outer % stride) * lines.length * sizeof(real_t)
             elif row_of_outer[outer] != NULL:
-                target = <real_t *> (row_of_outer[outer] + tile.channel[j] * operands.y_strides[1]) + begin
+                target = row_of_outer[outer] + tile.channel[j] * operands.y_strides[1] + begin * output_item(table)
             tile.target[j] = target
 
 
@@ -381,9 +390,9 @@ cdef void multiply_and_store(
     for a in range(last):
         idx[a] = 0
         rows *= box.size[a]
-    lines.channels = table.in_channels
+    lines.channels = table.depth
     lines.x_line = steps[row_axis]
-    lines.out_line = stride * operands.y_strides[array_axis(row_axis)] // <Py_ssize_t> sizeof(real_t)
+    lines.out_line = stride * operands.y_strides[array_axis(row_axis)] // output_item(table)
     row = 0
     while row < rows:
         place = 0

@@ -360,14 +360,19 @@ cdef void multiply_along_positions(
                         input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
                         out_step,
                     )
+                elif real_t is float and table.words:
+                    table.level.tiles.word_positions(
+                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
+                        later, w, added, out + column * out_step + chunk, out_step,
+                    )
                 elif real_t is float:
                     table.level.f32.positions(
-                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead,
+                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
                         later, w, added, out + column * out_step + chunk, out_step,
                     )
                 else:
                     table.level.f64.positions(
-                        tile, size, n_taps, offsets, table.in_channels, input + chunk, x_step, ahead,
+                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
                         later, w, added, out + column * out_step + chunk, out_step,
                     )
                 w += n_taps * table.depth * tile

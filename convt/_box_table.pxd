@@ -21,7 +21,7 @@ cdef enum:
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
     MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
-    PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass
+    PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass, rows filled or not
     # Where registers are few: products of an output, channels times taps, up to which they are. By AVX2 up to 27 took
     # 0.78 of the time (59 random layers), up to 54 1.0.
     PAIRS_PRODUCTS = 27
@@ -31,6 +31,9 @@ cdef enum:
     # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
     # of them 0.82 to 1.6 times as long, 64 of them 1.24.
     HALVES_CHANNELS = 8
+    # Products of an output, channels times taps, that lanes beyond the ends of rows may add to it in one pass: through
+    # memory, outputs take about as long as these.
+    UNFILLED_PRODUCTS = 16
     FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
@@ -66,7 +69,9 @@ cdef class BoxTable:
     cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
-    cdef int pieces
+    cdef int pieces  # of an element in tiles
+    cdef bint words  # lanes along positions, of words of two channels
+    cdef bint guarded  # pieces or words: operands are of limited magnitude
     cdef Py_ssize_t channel_pairs  # of input, which products of pieces are made of
     cdef Py_ssize_t unit  # positions that tiles are made of whole ones of, with lanes along channels
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of

@@ -28,6 +28,7 @@ class BoxTable:
         block: int,
         vectors: int,
         pieces: int,
+        words: bool,
         in_panels: bool,
     ) -> None: ...
     @property
@@ -41,5 +42,5 @@ class BoxTable:
 
 def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool: ...
 def vectors_in_one_pass(
-    geometry: Geometry, layout: BoxLayout, block: int, level: str, double: bool, plain: bool
+    geometry: Geometry, layout: BoxLayout, block: int, level: str, double: bool, plain: bool, words: bool
 ) -> OnePass: ...

@@ -50,6 +50,14 @@ cdef bint reads_one_place(layout):
     return not (axes[:-1, CELLS] * axes[:-1, STRIDE] > axes[:-1, OUTPUT]).any()
 
 
+cdef bint ends_are_few(layout, Py_ssize_t lanes, Py_ssize_t in_channels):
+    """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory."""
+    cdef Py_ssize_t width = layout.axes[layout.axes.shape[0] - 1, BOX]
+    places = sum(len(c.places) for c in layout.classes)
+    products = in_channels * sum(len(c.places) * len(c.shifts) for c in layout.classes) / places
+    return (lanes - width % lanes) % lanes * products <= UNFILLED_PRODUCTS * width
+
+
 cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item, bint streamed):
     """Whether rows of cells that read one place each should be multiplied as one line.
 
@@ -70,7 +78,7 @@ cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item, bint streamed
 
 
 def vectors_in_one_pass(
-    geometry, layout, Py_ssize_t block, str level, bint double, bint plain
+    geometry, layout, Py_ssize_t block, str level, bint double, bint plain, bint words
 ):
     """How vectors of sums, lanes along positions, are written as outputs. `plain` says that these are stored in the
     type that sums are made in.
@@ -84,6 +92,10 @@ def vectors_in_one_pass(
     width, inner = last[BOX], last[STRIDE]
     if inner not in (1, 2, 4) or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return OnePass()
+    if words:
+        possible = inner < 4 or all(len({p % 4 for p in c.places}) == 4 for c in classes)
+        possible = possible and ends_are_few(layout, lanes, in_channels)
+        return OnePass(possible, possible and inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes))
     if not plain and in_channels > HALVES_CHANNELS:
         return OnePass()
     strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
@@ -105,13 +117,12 @@ def vectors_in_one_pass(
         return OnePass()
     if inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes):
         # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
-        # Half as many rows a tile read the input twice as often: 0.8 of the time at 16 channels, 0.9 at 32, 1.0 at
-        # 48, 1.3 at 128, and more where registers, and so positions of a tile, are few.
-        few = in_channels <= PAIRS_CHANNELS
-        if most_sums < MANY_SUMS:
-            few = in_channels * layout.most_taps <= PAIRS_PRODUCTS
-        few = few or max(block * len(c.places) for c in classes) <= 2
-        return OnePass(few, few)
+        if most_sums >= MANY_SUMS:
+            suits = in_channels <= PAIRS_CHANNELS or ends_are_few(layout, lanes, in_channels)
+        else:
+            suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
+        suits = suits or max(block * len(c.places) for c in classes) <= 2
+        return OnePass(suits, suits)
     # All places of a row lie in one class, and in one tile: `tile_width` keeps them together.
     return OnePass(True, False, strips, joins_rows)
 
@@ -172,6 +183,8 @@ cdef class BoxTable:
         Of a whole tile's columns, with lanes along channels or in tile registers.
     pieces : int
         bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
+    words : bool
+        Vectors of words of two bfloat16 channels.
     in_panels : bool
         Of columns first along channels: weights are read as they were given while a box is computed, in their own
         order.
@@ -179,7 +192,7 @@ cdef class BoxTable:
 
     def __init__(
         self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
-        Py_ssize_t block, Py_ssize_t vectors, int pieces, bint in_panels
+        Py_ssize_t block, Py_ssize_t vectors, int pieces, bint words, bint in_panels
     ):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0, slices = 1
         self.level = find_level(level)
@@ -191,7 +204,9 @@ cdef class BoxTable:
         self.columns_first = columns_first
         self.in_panels = in_panels
         self.pieces = pieces
-        self.halves = &self.level.tiles.halves if pieces else &self.level.halves
+        self.words = words
+        self.guarded = pieces or words
+        self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
@@ -213,6 +228,8 @@ cdef class BoxTable:
             self.unit = self.level.tiles.unit
             self.channel_pairs = (self.in_channels + 1) // 2
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
+        if words:
+            self.depth = (self.in_channels + 1) // 2
         if along_channels:
             # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
             self.x_step = ((self.depth - 1) // self.lanes + 1 | 1) * self.lanes
@@ -259,10 +276,10 @@ cdef class BoxTable:
         if pieces:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif not along_channels and not columns_first:
-            one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain)
+            one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain, words)
             self.one_pass, self.pairs, self.strips, self.joins_rows = one_pass
-        if self.pairs:
-            self.most_rows //= 2
+        if self.pairs and self.in_channels <= PAIRS_CHANNELS:
+            self.most_rows = min(self.most_rows, MAX_ROWS // 2)
         self.together = 2
         if self.one_pass and self.inner_places == 4 and not pieces:
             self.together = 4
@@ -365,10 +382,11 @@ cdef class BoxTable:
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
-        cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * (2 if self.pairs else 1)))
+        cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
+        cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * together))
         cdef Py_ssize_t item = sizeof(double) if self.double else sizeof(float)
-        cdef Py_ssize_t vector_bytes = max(1, self.in_channels * self.lanes * item)
-        self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.in_channels))
+        cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * item)
+        self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):
             # Whole tiles wide, however many channels.
             self.near = min(self.near, max(1, NEAR_BYTES // vector_bytes // width) * width)

@@ -96,7 +96,7 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     """
     cdef const real_t *source = fetch_channel(table, given, c, wide)
     cdef uint32_t least, most
-    if not table.pieces:
+    if not table.guarded:
         given.finite &= all_finite(table, source, given.width)
     elif real_t is float and not table.along_channels:
         table.level.tiles.magnitudes(source, given.width, &least, &most)
@@ -334,6 +334,12 @@ cdef bint pack_panel(
     return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
 
 
+cdef inline uint32_t bits_of(float value) noexcept nogil:
+    cdef uint32_t bits
+    memcpy(&bits, &value, sizeof(bits))
+    return bits
+
+
 cdef void gather_columns(
     BoxTable table, Given *given, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset,
     Py_ssize_t n, Py_ssize_t tile, Py_ssize_t next_chunk, real_t *target,
@@ -342,10 +348,12 @@ cdef void gather_columns(
     `next_chunk` elements from 32 channels to the next."""
     cdef Py_ssize_t c, j
     cdef bint in_a_row = True  # as the places of a single output channel are
+    cdef uint32_t *words  # of a channel and the next one
     # [channel][column], or [column][channel] for the left operand of tile registers.
     cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef Py_ssize_t i, first, turned = 0  # columns that are transposed
+    cdef uint32_t bits
     cdef const real_t *rows[MAX_LANES]
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
     cdef real_t *row = target + given.begin * step
@@ -355,6 +363,15 @@ cdef void gather_columns(
     if in_a_row and column_step > 1:
         turned = n // table.lanes * table.lanes
     for c in range(given.begin, given.end):
+        if real_t is float and table.words:
+            words = <uint32_t *> (target + c // 2 * tile)
+            for j in range(tile):
+                bits = bits_of(w[c * channel_step + offset[j]]) if j < n else 0
+                if c % 2:
+                    words[j] |= bits >> 16 << 16
+                else:
+                    words[j] = bits >> 16
+            continue
         if table.pieces:
             row = wide + c % TILE_CHANNELS * step
         if in_a_row and n == tile and column_step == 1 and c < table.in_channels:
@@ -455,12 +472,6 @@ cdef bint pack_task(
     return given.finite
 
 
-cdef uint32_t bits_of(float value) noexcept nogil:
-    cdef uint32_t bits
-    memcpy(&bits, &value, sizeof(bits))
-    return bits
-
-
 cdef float value_of(uint32_t bits) noexcept nogil:
     cdef float value
     memcpy(&value, &bits, sizeof(value))
@@ -517,7 +528,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     bias = np.zeros(n_bias, b.dtype)
     if table.along_channels:
         bias[: len(b)] = b
-    if table.pieces and array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
+    if table.guarded and array.dtype == BFLOAT16 and (np.abs(b[b != 0]) < LEAST).any():
         return None  # the sum of it and nothing else could be subnormal, which the processor rounds to 0
     if table.in_panels:
         return w, bias, (EVER_LEAST, EVER_MOST)
@@ -538,7 +549,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     else:
         finite = pack_all[float](table, &array, b, weights, bias, magnitudes, parts, wide)
     limits = (0, 0)
-    if table.pieces:
+    if table.guarded:
         for task in range(1, tasks * parts):
             magnitudes[0, 0] = min(magnitudes[0, 0], magnitudes[task, 0])
             magnitudes[0, 1] = max(magnitudes[0, 1], magnitudes[task, 1])

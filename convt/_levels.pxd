@@ -45,7 +45,7 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, const float *, const float *, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, bint, int, const tap_class_t *, const lines_t *, const float *, float **, bint
+            int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
         ) noexcept nogil
         void (*transpose)(
             const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
@@ -84,7 +84,7 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, bint, int, const tap_class_t *, const lines_t *, const double *, double **, bint
+            int, bint, int, const tap_class_t *, const lines_t *, const double *, void **, bint
         ) noexcept nogil
         void (*transpose)(
             const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint
@@ -126,6 +126,17 @@ cdef extern from "levels.h" nogil:
         void (*positions_out)(
             int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
             const tile_rows_t *
+        ) noexcept nogil
+        bint (*word_lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, float *, Py_ssize_t,
+            uint32_t, uint32_t
+        ) noexcept nogil
+        void (*word_positions)(
+            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
+            Py_ssize_t, const float *, const float *, float *, Py_ssize_t
+        ) noexcept nogil
+        void (*word_positions_out)(
+            int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
         ) noexcept nogil
         bint (*split_channels)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t

@@ -23,6 +23,11 @@ def most_pieces(str level):
     return find_level(level).tiles.most_pieces
 
 
+def multiplies_words(str level):
+    """Whether the level multiplies words of two bfloat16 with lanes along positions."""
+    return find_level(level).tiles.word_positions != NULL
+
+
 class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
     of weights, columns times taps of a run. Its positions are computed in whole numbers of a `unit`."""

@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple, Optional
 
 from convt._box_one_pass import SHORT_LINE_VECTORS
-from convt._levels import tile_limits
+from convt._levels import multiplies_words, tile_limits
 from convt.cost import Work, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, Path
@@ -54,8 +54,10 @@ class Boxes(NamedTuple):
     ) -> Optional["Boxes"]:
         """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
         item = 8 if dtype == "float64" else 4
-        pieces = pieces if path.tiles else 0
-        tile_limit = tile_limits(isa, dtype == "float64", pieces)
+        pieces = pieces if path.in_pieces else 0
+        if path.words and not (dtype == "bfloat16" and multiplies_words(isa)):
+            return None
+        tile_limit = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
         lanes = tile_limit.lanes
         channels = geometry.out_channels // geometry.group
         in_channels = geometry.in_channels // geometry.group
@@ -83,6 +85,8 @@ class Boxes(NamedTuple):
         if path.tiles:
             together = 32 if tile_limit.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
             stored = padded(in_channels, together) // 2 * pieces
+        elif path.words:
+            stored = padded(in_channels, 2) // 2
         if path.along_channels:
             stored = (stored // lanes | 1) * lanes
         read = stored

@@ -15,7 +15,7 @@ from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt._levels import TileLimits
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_COLUMNS, POSITION_TILES, POSITIONS, Path
+from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_COLUMNS, POSITION_TILES, POSITION_WORDS, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -43,6 +43,7 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
+FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 
 # Larger weights come from memory in every call, at so many bytes a cycle.
 CACHED_WEIGHTS = 1 << 24
@@ -64,6 +65,8 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
 # layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
+MANY_BYTES = 1 << 11
+WORD_CYCLES = 0.585  # of a vector of words
 DOT_COLUMNS = 64  # least of a single input channel
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
@@ -139,10 +142,12 @@ class Work:
     @cached_property
     def vectors_in_one_pass(self) -> OnePass:
         """What `convt._box_table.vectors_in_one_pass` says."""
-        if self.path != POSITIONS:
+        if self.path not in (POSITIONS, POSITION_WORDS):
             return OnePass()
         double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
-        return vectors_in_one_pass(self.geometry, self.layout, self.block, self.isa, double, plain)
+        return vectors_in_one_pass(
+            self.geometry, self.layout, self.block, self.isa, double, plain, self.path.words
+        )
 
 
 def estimate(work: Work) -> float:
@@ -150,9 +155,9 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if work.in_channels == 1 and work.dots:  # half of every pair is 0: depthwise took up to 3.3 times as long
+    if work.in_channels == 1 and (work.dots or path.words):  # half of every pair is 0: depthwise took up to 3.3 times as long
         columns = geometry.out_channels // geometry.group * work.kernel
-        if path.along_channels or columns < DOT_COLUMNS:
+        if path.along_channels or path.words or columns < DOT_COLUMNS:
             return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save
@@ -163,7 +168,7 @@ def estimate(work: Work) -> float:
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
     places = geometry.group * layout.boxes * layout.new_elements
     packed = places * work.in_channels
-    if path == POSITION_TILES:
+    if path in (POSITION_TILES, POSITION_WORDS):
         cycles += 0.25 * packed
     elif path.tiles:
         cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
@@ -227,7 +232,7 @@ def positions_stored(work: Work) -> float:
     shared = not in_lines and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
-    if work.one_pass and work.dots:
+    if work.one_pass and (work.dots or work.path.words):
         return filled + DOT_ROW_CYCLES * outputs / row
     if work.one_pass and work.path.tiles:
         rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
@@ -239,7 +244,8 @@ def positions_stored(work: Work) -> float:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
-    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row)
+    rounded = 0.2 if work.path.words else 0.4  # by the processor
+    return filled + outputs * (0.3 + rounded * halves + 1.8 * scalar + begun / row)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -367,12 +373,19 @@ def position_cycles(work: Work) -> float:
         positions = math.prod(rows) * (-(-width // lanes) + ends) * lanes
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
-    far = 1.0 if work.one_pass or work.in_channels <= 128 else 1.14
-    one_tap = 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
+    far = 1.0 if work.one_pass or work.path.words or work.in_channels <= 128 else 1.14
+    if work.one_pass and work.in_channels * ITEMSIZE[work.dtype] >= MANY_BYTES:
+        far = 1.06
+    one_tap = 1.12 if work.path.words else 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
+    few_rows = FEW_WORD_ROWS if work.path.words else FEW_ROWS
+    # Of several taps, whose loads cross cache lines: a core of one multiply-add a cycle has time for them.
+    of_few, of_many = (1.2, 1.04) if work.one_pass and work.isa == "avx512_bf16" else (1.5, 1.3)
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        of_one = one_tap if taps == 1 else 1.3 if n >= 8 else 1.5
-        products += far * taps * n * FEW_ROWS.get(n, 1) * of_one
+        of_one = one_tap if taps == 1 else 1.0 if work.path.words else of_many if n >= 8 else of_few
+        products += far * taps * n * few_rows.get(n, 1) * of_one
+    if work.path.words:
+        return -(-work.in_channels // 2) * products * positions / lanes * WORD_CYCLES
     return work.in_channels * products * positions / lanes / 2
 
 

@@ -213,6 +213,104 @@ static void convt_avx512_bf16_positions_out(int pieces, int columns, ptrdiff_t p
     }
 }
 
+/* Words of a channel and the next one, or of one and zeros if `odd` is NULL, as `lines` of micro.h packs a channel's
+   elements. Returns whether an element other than 0 has a magnitude outside [least, most]. */
+static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after,
+                                        const char *even, const char *odd, ptrdiff_t source_step, float *target,
+                                        ptrdiff_t target_step, uint32_t least, uint32_t most)
+{
+    const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const ptrdiff_t ahead = count * source_step; /* the lines of the next box, often */
+    convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
+    for (ptrdiff_t line = 0; line < count; line++) {
+        float *to = target + line * target_step;
+        memset(to, 0, before * sizeof(float));
+        to += before;
+        for (ptrdiff_t i = 0; i < n; i += 16) {
+            __m256i low, high = _mm256_setzero_si256();
+            if (n < 16) {
+                const __mmask16 some = (__mmask16)((1u << n) - 1);
+                low = _mm256_maskz_loadu_epi16(some, even);
+                if (odd)
+                    high = _mm256_maskz_loadu_epi16(some, odd);
+            } else {
+                i = i < n - 16 ? i : n - 16; /* over a few once more */
+                low = _mm256_loadu_si256((const __m256i *)(even + 2 * i));
+                if (odd)
+                    high = _mm256_loadu_si256((const __m256i *)(odd + 2 * i));
+                __builtin_prefetch(even + 2 * i + ahead, 0, 2);
+                __builtin_prefetch(odd + 2 * i + ahead, 0, 2);
+            }
+            const __m512i words =
+                _mm512_permutex2var_epi16(_mm512_castsi256_si512(low), order, _mm512_castsi256_si512(high));
+            convt_pieces_extend(8, &range, words);
+            if (n < 16)
+                _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)words);
+            else
+                _mm512_storeu_ps(to + i, (__m512)words);
+        }
+        memset(to + n, 0, after * sizeof(float));
+        even += source_step;
+        odd += odd ? source_step : 0;
+    }
+    return convt_pieces_leaves(8, &range, least, most);
+}
+
+/* Lanes along positions where cells read several inputs: micro_positions.h, of words of two channels. */
+#define REAL float
+#define OUTPUT uint16_t
+#define LANES 16
+#define ACCUMULATORS (2 * CONVT_DOT_POSITIONS)
+#define OPERANDS 32
+#define NAME(kernel) convt_avx512_bf16_word_##kernel
+#define VECTOR convt_pieces_vector
+#define LOAD(pointer) ((VECTOR) * (const convt_pieces_unaligned *)(pointer))
+#define STORE(pointer, value) (*(convt_pieces_unaligned *)(pointer) = (value))
+#define BROADCAST(element) ((VECTOR)_mm512_set1_ps(element))
+#define MULTIPLY_ADD(sum, weights, inputs)                                                                             \
+    ((VECTOR)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(weights), (__m512bh)(inputs)))
+/* Two places fill a cache line, one half of it. */
+#define ALIGNED(pointer, places) ((uintptr_t)(pointer) % ((places) > 1 ? 64 : 32) == 0)
+INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int kept, int past_caches)
+{
+    if (places == 1) {
+        const __m256i halves = (__m256i)convt_pieces_narrow_vector(1, cells[0]);
+        if (past_caches)
+            _mm256_stream_si256((__m256i *)at, halves);
+        else if (!kept)
+            _mm256_storeu_si256((__m256i *)at, halves);
+        else
+            _mm256_mask_storeu_epi16(at, (__mmask16)((1u << kept) - 1), halves);
+        return;
+    }
+    VECTOR words[2];
+    UNROLLED (i, places / 2)
+        words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
+    convt_avx512_f32_interleave_registers(places / 2, words);
+    UNROLLED (i, places / 2) {
+        const int left = kept - 32 * i;
+        if (past_caches)
+            _mm512_stream_ps((void *)(at + 32 * i), (__m512)words[i]);
+        else if (!kept || left >= 32)
+            _mm512_storeu_ps(at + 32 * i, (__m512)words[i]);
+        else if (left > 0)
+            _mm512_mask_storeu_epi16(at + 32 * i, (1u << left) - 1, (__m512i)words[i]);
+    }
+}
+#include "micro_positions.h"
+#undef REAL
+#undef OUTPUT
+#undef LANES
+#undef ACCUMULATORS
+#undef OPERANDS
+#undef NAME
+#undef VECTOR
+#undef LOAD
+#undef STORE
+#undef BROADCAST
+#undef MULTIPLY_ADD
+#undef ALIGNED
 #undef INLINE
 
 #if defined(__clang__)

@@ -65,10 +65,12 @@ static const convt_level convt_levels[] = {
 #endif
 #ifdef CONVT_AVX512_BF16
     /* Eight rows at once: 131 MB of floats in 0.92, 262 MB of doubles in 0.84 of the time (Zen 4). */
-    CONVT_LEVEL(avx512_bf16, avx512, 8, CONVT_PIECES_TILES(avx512_bf16, 2 * CONVT_DOT_POSITIONS, 1, 1, 1 << 21)),
+    CONVT_LEVEL(avx512_bf16, avx512, 8,
+                CONVT_PIECES_TILES(avx512_bf16, 2 * CONVT_DOT_POSITIONS, 1, 1, 1 << 21, convt_avx512_bf16_word_lines,
+                                   convt_avx512_bf16_word_positions, convt_avx512_bf16_word_positions_out)),
 #endif
 #ifdef CONVT_AMX
-    CONVT_LEVEL(amx, avx512, 4, CONVT_PIECES_TILES(amx, 64, 16, 3, PTRDIFF_MAX)),
+    CONVT_LEVEL(amx, avx512, 4, CONVT_PIECES_TILES(amx, 64, 16, 3, PTRDIFF_MAX, NULL, NULL, NULL)),
 #endif
 #ifdef CONVT_NEON
     CONVT_LEVEL(neon, neon, 4, {0}),

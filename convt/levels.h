@@ -49,7 +49,7 @@ typedef struct {
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,       \
                           const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step);                             \
         void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
-                              const convt_lines *lines, const REAL *x, REAL *const *out, int stream);                  \
+                              const convt_lines *lines, const REAL *x, void *const *out, int stream);                  \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
                           ptrdiff_t out_step, int stream);                                                             \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
@@ -94,6 +94,14 @@ typedef struct {
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
+    /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none. */
+    int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even, const char *odd,
+                      ptrdiff_t source_step, float *target, ptrdiff_t target_step, uint32_t least, uint32_t most);
+    void (*word_positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t words,
+                           const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
+                           const float *bias, float *out, ptrdiff_t out_step);
+    void (*word_positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
+                               const convt_lines *lines, const float *x, void *const *out, int stream);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,

@@ -22,7 +22,7 @@ typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), a
 typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
-#define ALIGNED(pointer) (((uintptr_t)(pointer) % (LANES * sizeof(REAL))) == 0)
+#define WHOLE(pointer) ((uintptr_t)(pointer) % (LANES * sizeof(REAL)) == 0)
 #define INLINE static inline __attribute__((always_inline))
 /* Shuffles by indices of each lane. */
 #if LANES == 2
@@ -275,91 +275,6 @@ static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_
         }
 }
 
-/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
-   `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
-INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
-                                 ptrdiff_t ahead, ptrdiff_t later, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
-{
-    UNROLLED (r, rows)
-        UNROLLED (v, vectors)
-            sums[r][v] = bias[r] - (VECTOR){0}; /* a broadcast that keeps -0 */
-    for (ptrdiff_t t = 0; t < taps; t++) {
-        const REAL *line = x + tap_offset[t];
-        UNROLL_TWICE
-        for (ptrdiff_t c = 0; c < channels; c++) {
-            if (ahead)
-                UNROLLED (v, vectors)
-                    __builtin_prefetch(line + ahead + v * x_vector);
-            if (later)
-                UNROLLED (v, vectors)
-                    __builtin_prefetch(line + later + v * x_vector, 0, 2);
-            if ((rows + 1) * vectors > OPERANDS) { /* weights are the fewer: 2 and 3 rows, by AVX2, 1.3 to 1.9 times */
-                VECTOR weights[8];
-                UNROLLED (r, rows)
-                    weights[r] = w[r] - (VECTOR){0};
-                UNROLLED (v, vectors) {
-                    const VECTOR input = LOAD(line + v * x_vector);
-                    UNROLLED (r, rows)
-                        sums[r][v] += weights[r] * input;
-                }
-            } else {
-                VECTOR inputs[8];
-                UNROLLED (v, vectors)
-                    inputs[v] = LOAD(line + v * x_vector);
-                UNROLLED (r, rows)
-                    UNROLLED (v, vectors)
-                        sums[r][v] += w[r] * inputs[v];
-            }
-            line += x_step;
-            w += rows;
-        }
-    }
-}
-
-#define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
-
-/* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
-   fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
-   lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache, and then
-   what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input took 5 %
-   longer. */
-static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,
-                            const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)
-{
-#define SUM_TILE(n, ahead, later)                                                                                      \
-    NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, later, w, bias, sums)
-#define ROWS(n)                                                                                                        \
-    case n:                                                                                                            \
-        for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
-            const ptrdiff_t early = positions - VECTORS(n) * LANES, p = early < next && early > 0 ? early : next;      \
-            VECTOR sums[8][8];                                                                                         \
-            if (later)                                                                                                 \
-                SUM_TILE(n, ahead, later);                                                                             \
-            else if (ahead)                                                                                            \
-                SUM_TILE(n, ahead, 0);                                                                                 \
-            else                                                                                                       \
-                SUM_TILE(n, 0, 0);                                                                                     \
-            UNROLLED (r, n)                                                                                            \
-                UNROLLED (v, VECTORS(n))                                                                               \
-                    STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
-        }                                                                                                              \
-        break;
-    switch (rows) {
-        ROWS(1)
-        ROWS(2)
-        ROWS(3)
-        ROWS(4)
-        ROWS(5)
-        ROWS(6)
-        ROWS(7)
-        ROWS(8)
-    }
-#undef ROWS
-#undef SUM_TILE
-}
-
 /* Vectors, as many as places, a power of two or three times one: cells after each other. Interleaving the halves of the
    list log2(places) times does it, or the halves first and then the thirds; LANES of them are transposed so. */
 INLINE void NAME(interleave_registers)(const int places, VECTOR *block)
@@ -436,7 +351,7 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
     }
     /* Singly up to the first aligned place, if there is one. */
     ptrdiff_t i = 0;
-    while (stream && i < LANES && !ALIGNED(out + i * places))
+    while (stream && i < LANES && !WHOLE(out + i * places))
         i++;
     stream = stream && i < LANES;
     i = stream ? i : 0;
@@ -470,190 +385,29 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
 #undef PLACES
 }
 
-/* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next
-   one's, of which the first `kept` exist or, if that is 0, all; these go past the caches for `stream`, where they are
-   aligned. */
-typedef struct {
-    REAL *const *out;
-    ptrdiff_t begin, vector;
-    int kept, stream;
-} NAME(target);
-
-/* Sums of a tile to outputs: those of out[i] lie in row i * step and, of further places, `next` rows apart. */
-INLINE void NAME(write_tile)(const int outputs, const int vectors, const int places, const int step, const int next,
-                             VECTOR sums[8][8], const NAME(target) to)
+INLINE void NAME(write_cells)(const int places, VECTOR *cells, REAL *at, int kept, int past_caches)
 {
-    UNROLLED (i, outputs) {
-        REAL *target = to.out[i] + to.begin;
-        const int past_caches = to.stream && !to.kept && ALIGNED(target);
-        UNROLLED (v, vectors) {
-            REAL *const at = target + v * to.vector;
-            VECTOR cells[4];
-            UNROLLED (e, places)
-                cells[e] = sums[i * step + e * next][v];
-            NAME(interleave_registers)(places, cells);
-            UNROLLED (e, places) {
-                const int left = to.kept - e * LANES;
-                if (past_caches)
-                    STREAM(at + e * LANES, cells[e]);
-                else if (!to.kept)
-                    STORE(at + e * LANES, cells[e]);
-                else if (left > 0)
-                    STORE_FIRST(at + e * LANES, cells[e], left < LANES ? left : LANES);
-            }
-        }
+    NAME(interleave_registers)(places, cells);
+    UNROLLED (e, places) {
+        const int left = kept - e * LANES;
+        if (past_caches)
+            STREAM(at + e * LANES, cells[e]);
+        else if (!kept)
+            STORE(at + e * LANES, cells[e]);
+        else if (left > 0)
+            STORE_FIRST(at + e * LANES, cells[e], left < LANES ? left : LANES);
     }
 }
 
-/* A tile of `positions_out`: `rows` of one class of places or, for `pairs`, of each of two, the second's in rows 4 and
-   up. Its vectors lie x_vector apart in x. */
-INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, const int places,
-                           const convt_tap_class *classes, const convt_lines *lines, const REAL *x, ptrdiff_t x_vector,
-                           const NAME(target) to)
-{
-    VECTOR sums[8][8];
-    NAME(positions_tile)(rows, vectors, classes[0].taps, classes[0].tap_offset, lines->channels, x, lines->x_channel,
-                         x_vector, 0, 0, classes[0].w, classes[0].bias, sums);
-    if (pairs)
-        NAME(positions_tile)(rows, vectors, classes[1].taps, classes[1].tap_offset, lines->channels, x,
-                             lines->x_channel, x_vector, 0, 0, classes[1].w, classes[1].bias, sums + 4);
-    NAME(write_tile)(pairs ? rows : rows / places, vectors, places, pairs ? 1 : places, pairs ? 4 : 1, sums, to);
-}
-
-/* The tiles of `positions_out`: their rows, places and pairs. */
-#define TILES                                                                                                          \
-    TILE(1, 1, 0)                                                                                                      \
-    TILE(2, 1, 0)                                                                                                      \
-    TILE(3, 1, 0)                                                                                                      \
-    TILE(4, 1, 0)                                                                                                      \
-    TILE(5, 1, 0)                                                                                                      \
-    TILE(6, 1, 0)                                                                                                      \
-    TILE(7, 1, 0)                                                                                                      \
-    TILE(8, 1, 0)                                                                                                      \
-    TILE(2, 2, 0)                                                                                                      \
-    TILE(4, 2, 0)                                                                                                      \
-    TILE(6, 2, 0)                                                                                                      \
-    TILE(8, 2, 0)                                                                                                      \
-    TILE(4, 4, 0)                                                                                                      \
-    TILE(8, 4, 0)                                                                                                      \
-    TILE(1, 2, 1)                                                                                                      \
-    TILE(2, 2, 1)                                                                                                      \
-    TILE(3, 2, 1)                                                                                                      \
-    TILE(4, 2, 1)
-
-/* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
-static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_class *classes, const convt_lines *lines,
-                             ptrdiff_t vectors, const REAL *x, NAME(target) to)
-{
-    ptrdiff_t done = 0;
-#define SOME(n, v, e, two)                                                                                             \
-    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
-        to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
-        NAME(tile_out)(n, v, two, e, classes, lines, x + done * LANES, LANES, to);                                     \
-        to.begin += (v) * LANES * e;                                                                                   \
-    }
-#define TILE(n, e, two)                                                                                                \
-    case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        enum { WIDE = VECTORS((two ? 2 : 1) * n) };                                                                    \
-        SOME(n, WIDE, e, two)                                                                                          \
-        SOME(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
-        SOME(n, 1, e, two)                                                                                             \
-    } break;
-    switch (64 * pairs + 16 * (places - 1) + rows) {
-        TILES
-    }
-#undef TILE
-#undef SOME
-}
-
-/* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
-   last of which goes over some lines twice. */
-INLINE void NAME(across)(const int part, int rows, int pairs, int places, const convt_tap_class *classes,
-                         const convt_lines *lines, const REAL *x, NAME(target) to)
-{
-    const ptrdiff_t begin = to.begin;
-    to.vector = lines->out_line;
-#define TILE(n, e, two)                                                                                                \
-    case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        const int wide = VECTORS((two ? 2 : 1) * n) > part ? VECTORS((two ? 2 : 1) * n) / part : 1;                    \
-        for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
-            const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
-            to.begin = begin + i * lines->out_line;                                                                    \
-            NAME(tile_out)(n, wide, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
-        }                                                                                                              \
-    } break;
-    switch (64 * pairs + 16 * (places - 1) + rows) {
-        TILES
-    }
-#undef TILE
-}
-
-static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
-                               const convt_lines *lines, const REAL *x, NAME(target) to)
-{
-    NAME(across)(1, rows, pairs, places, classes, lines, x, to);
-}
-
-static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
-                                   const convt_lines *lines, const REAL *x, NAME(target) to)
-{
-    NAME(across)(2, rows, pairs, places, classes, lines, x, to);
-}
-
-#undef TILES
-
-/* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
-   r % places of out[r / places] or, for `pairs` of classes (up to 4 rows of each), row r of the first and of the second
-   are the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
-   caches, where out is aligned.
-
-   The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
-   long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
-   and 2 vectors of 4 took 4 % longer. */
-static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
-                                const convt_lines *lines, const REAL *x, REAL *const *out, int stream)
-{
-    const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
-    const ptrdiff_t cells = (length + places - 1) / places;
-    const int rest = length % vector, wide = VECTORS((pairs + 1) * rows);
-    /* Past the caches whole cache lines should go, each at once. */
-    const int parts = stream && whole && (rest || vector * sizeof(REAL) % 64);
-    NAME(target) to = {out, 0, 0, 0, stream};
-    ptrdiff_t line = 0;
-    /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
-    const int least_lines = whole < 2 ? wide / 2 : wide;
-    if ((whole < wide || whole == wide + 1) && lines->count >= least_lines && !parts) {
-        convt_lines these = *lines;
-        if (whole > wide) /* the others go along */
-            these.count = lines->count / wide * wide;
-        to.stream = stream && lines->out_line % LANES == 0;
-        for (ptrdiff_t p = 0; p < cells; p += LANES) {
-            const ptrdiff_t first = p + LANES <= cells || cells < LANES ? p : cells - LANES; /* some cells twice */
-            to.begin = first * places;
-            to.kept = length - to.begin < vector ? length - to.begin : 0;
-            if (these.count >= wide)
-                NAME(across_lines)(rows, pairs, places, classes, &these, x + first, to);
-            else
-                NAME(across_few_lines)(rows, pairs, places, classes, &these, x + first, to);
-        }
-        line = these.count;
-        x += line * lines->x_line;
-    }
-    for (; line < lines->count; line++) {
-        to.begin = line * lines->out_line;
-        to.kept = 0;
-        to.stream = stream;
-        NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
-        to.begin += whole * vector;
-        to.kept = rest;
-        to.stream = 0;
-        if (rest)
-            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, to);
-        x += lines->x_line;
-    }
-}
-
-#undef VECTORS
+#define OUTPUT REAL
+#define BROADCAST(element) ((element) - (VECTOR){0}) /* keeps -0 */
+#define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
+#define ALIGNED(pointer, places) WHOLE(pointer)
+#include "micro_positions.h"
+#undef OUTPUT
+#undef BROADCAST
+#undef MULTIPLY_ADD
+#undef ALIGNED
 
 /* Transposes in memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
    i], plus bias[offset + i] unless that is NULL. `stream`: past the caches, where out is aligned; parts of a line
@@ -711,8 +465,10 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
             continue;
         }
         ptrdiff_t i = 0;
-        for (; i + LANES <= n; i += LANES)
+        for (; i + LANES <= n; i += LANES) {
             STORE(to + i, LOAD(from + i));
+            __builtin_prefetch((const char *)(from + i) + count * source_step, 0, 2);
+        }
         if (n >= LANES && i < n)
             STORE(to + n - LANES, LOAD(from + n - LANES));
         else
@@ -849,7 +605,7 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 #undef MOST_TAPS
 #undef LOAD
 #undef STORE
-#undef ALIGNED
+#undef WHOLE
 #undef INLINE
 #undef EVERY_TILE
 #undef ONE_TILE

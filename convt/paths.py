@@ -16,10 +16,12 @@ class Path(NamedTuple):
         Multiply every input by every kernel position, then add up the products of each output.
     tiles : bool
         Multiply pairs of bfloat16 pieces: in tile registers or, at levels without, as dot products in vectors,
-        packed alike (what is said of tile registers elsewhere is meant of both). Otherwise multiply-adds.
+        packed alike (what is said of tile registers elsewhere is meant of both).
     image_runs : bool
         The input packed with the images innermost: the same cell of several images is a run, which leaves out the
         taps beyond its border.
+    words : bool
+        Multiply words of two bfloat16 channels as vectors of positions multiply floats. Where neither, multiply-adds.
     """
 
     name: str
@@ -27,6 +29,12 @@ class Path(NamedTuple):
     columns_first: bool
     tiles: bool
     image_runs: bool = False
+    words: bool = False
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether elements are multiplied as bfloat16 pieces."""
+        return self.tiles or self.words
 
 
 CHANNELS = Path("channel lanes", True, False, False)
@@ -39,13 +47,21 @@ CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", True, True, True)
 CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", True, False, True, True)
 POSITION_TILES = Path("position tiles", False, False, True)
 POSITION_TILE_COLUMNS = Path("position tiles, columns first", False, True, True)
+POSITION_WORDS = Path("position words", False, False, False, words=True)
 
 # Where a place has one tap these have the same sums: columns first have nothing to add up. (Of vectors, a sum of
 # products that all underflow can be -0, but not once it is added to 0.)
 COLUMNS_ALIKE = {CHANNEL_TILES: CHANNEL_TILE_COLUMNS}
 
 VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, CHANNEL_IMAGES, POSITIONS, POSITION_COLUMNS)
-TILE_PATHS = (CHANNEL_TILES, CHANNEL_TILE_COLUMNS, CHANNEL_TILE_IMAGES, POSITION_TILES, POSITION_TILE_COLUMNS)
+PIECE_PATHS = (
+    CHANNEL_TILES,
+    CHANNEL_TILE_COLUMNS,
+    CHANNEL_TILE_IMAGES,
+    POSITION_TILES,
+    POSITION_TILE_COLUMNS,
+    POSITION_WORDS,
+)
 
 
 def pieces_of(dtype: str, precision: str) -> int:

@@ -6,7 +6,7 @@
    (`split_channels`, `split_positions`, `split_right`, `magnitudes`). Sums of one piece are then never subnormal, which
    the processor's own rounding to bfloat16 would flush too. */
 
-#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes)                                            \
+#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes, words...)                                  \
     {most_sums,                                                                                                        \
      unit,                                                                                                             \
      most_pieces,                                                                                                      \
@@ -16,6 +16,7 @@
      convt_##isa##_channels,                                                                                           \
      convt_##isa##_positions,                                                                                          \
      convt_##isa##_positions_out,                                                                                      \
+     words,                                                                                                            \
      convt_pieces_split_channels,                                                                                      \
      convt_pieces_split_positions,                                                                                     \
      convt_pieces_split_left,                                                                                          \

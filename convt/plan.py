@@ -14,7 +14,7 @@ from convt.boxes import Boxes
 from convt.coalesce import coalesce_axes
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
-from convt.paths import CHANNELS, COLUMNS_ALIKE, TILE_PATHS, VECTOR_PATHS, pieces_of
+from convt.paths import CHANNELS, COLUMNS_ALIKE, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.tiling import cut
 
@@ -197,7 +197,8 @@ class BoxPlan(Plan):
             path.columns_first,
             block,
             boxes.vectors,
-            boxes.pieces,
+            boxes.pieces if path.tiles else 0,
+            path.words,
             boxes.in_panels,
         )
         self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
@@ -362,7 +363,7 @@ def make_plan(
     pieces = pieces_of(dtype, precision)
     if pieces > most_pieces(isa) or "tiles" in without:
         pieces = 0
-    paths = (*VECTOR_PATHS, *(TILE_PATHS if pieces else ()))
+    paths = (*VECTOR_PATHS, *(PIECE_PATHS if pieces else ()))
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
     candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]

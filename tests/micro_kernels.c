@@ -42,7 +42,7 @@ static void report(const char *level, const char *kernel, int wrong)
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
             targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
-        k->positions_out(rows, pairs, places, classes, &lines, x, targets, stream);                                    \
+        k->positions_out(rows, pairs, places, classes, &lines, x, (void *const *)targets, stream);                     \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length; p++) {                                                                     \
@@ -162,7 +162,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 for (int places = 1; places <= 4; places *= 2)                                                         \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, count, aligned, stream, x, out); \
-                for (int r = 1; r <= 4; r++) {                                                                         \
+                for (int r = 1; r <= 8; r++) {                                                                         \
                     const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};           \
                     wrong += wrong_lines_of_##REAL(k, r, two, 1, 2, length, count, aligned, stream, x, out);           \
                 }                                                                                                      \

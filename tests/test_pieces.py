@@ -8,7 +8,7 @@ from cases import BFLOAT16, LAYOUTS, as_layout, oracle
 
 import convt
 from convt import isa, paths, plan
-from convt._levels import most_pieces
+from convt._levels import most_pieces, multiplies_words
 
 PIECES = {"float16": 2, "float32": 3, "bfloat16": 1}
 TILED = [level for level in isa.available() if level != "generic" and most_pieces(level)]
@@ -16,10 +16,23 @@ TILED = [level for level in isa.available() if level != "generic" and most_piece
 
 def each_tiled(*dtypes):
     """Runs a test at each level that multiplies one of `dtypes` in pieces, for each of these."""
+    return pytest.mark.parametrize(("level", "dtype"), every_tiled(dtypes), ids=str)
+
+
+def every_tiled(dtypes):
+    return [(level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)]
+
+
+def each_tiled_path(each, *dtypes):
+    """Likewise, and for those of the paths `each` that a level has."""
     every = [
-        (level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)
+        (path, level, dtype)
+        for path in each
+        for level, dtype in every_tiled(dtypes)
+        if not path.words or (dtype == BFLOAT16 and multiplies_words(level))
     ]
-    return pytest.mark.parametrize(("level", "dtype"), every, ids=str)
+    ids = [f"{level}-{dtype}-{path.name}" for path, level, dtype in every]
+    return pytest.mark.parametrize(("path", "level", "dtype"), every, ids=ids)
 
 
 ATTRIBUTES = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
@@ -76,14 +89,13 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, level, dtype,
     np.testing.assert_array_equal(bits(at_level(monkeypatch, level, *operands)), bits(wanted))
 
 
-@pytest.mark.parametrize("path", paths.TILE_PATHS, ids=lambda path: path.name)
-@each_tiled(np.float32, BFLOAT16)
+@each_tiled_path(paths.PIECE_PATHS, np.float32, BFLOAT16)
 @pytest.mark.parametrize("bias", [2.0**-102, 2.0**-103, 2.0**-130, -(2.0**-130)])
 def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, level, dtype, bias):
     """Products of pairs flush subnormals, and so does the processor's rounding to bfloat16."""
     monkeypatch.setenv("CONVT_ISA", level)
     monkeypatch.setattr(plan, "VECTOR_PATHS", ())
-    monkeypatch.setattr(plan, "TILE_PATHS", (path,))
+    monkeypatch.setattr(plan, "PIECE_PATHS", (path,))
     plan.make_plan.cache_clear()
     kernel = 3 if path.image_runs else 2
     x, w = np.zeros((2, 64, 9, 9), dtype), np.ones((64, 48, kernel, kernel), dtype)
@@ -92,8 +104,7 @@ def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, level, d
     assert (y.astype(np.float32) == np.float32(bias)).all()
 
 
-@pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.POSITION_TILES], ids=lambda path: path.name)
-@each_tiled(np.float32, BFLOAT16)
+@each_tiled_path([paths.CHANNEL_TILES, paths.POSITION_TILES, paths.POSITION_WORDS], np.float32, BFLOAT16)
 @pytest.mark.parametrize(
     ("value", "refused"),
     [
@@ -113,7 +124,7 @@ def test_limits_of_magnitudes(monkeypatch, path, level, dtype, value, refused):
 
     monkeypatch.setenv("CONVT_ISA", level)
     monkeypatch.setattr(plan, "VECTOR_PATHS", ())
-    monkeypatch.setattr(plan, "TILE_PATHS", (path,))
+    monkeypatch.setattr(plan, "PIECE_PATHS", (path,))
     plan.make_plan.cache_clear()
     layer = convt.ConvTranspose(np.ones((32, 32, 2, 2), dtype), strides=[2, 2])
     x = np.ones((1, 32, 5, 7), dtype)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import convt
 from convt import _box_compute, boxes, isa, paths, plan, tiling
-from convt._levels import most_pieces, stream_bytes, tile_limits
+from convt._levels import most_pieces, multiplies_words, stream_bytes, tile_limits
 from convt.arrays import empty_aligned
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
@@ -27,7 +27,8 @@ WAYS = [
     *(
         (level, path)
         for level in LEVELS
-        for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.TILE_PATHS)
+        for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.PIECE_PATHS)
+        if not path.words or multiplies_words(level)
     ),
 ]
 NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
@@ -43,7 +44,7 @@ def in_pieces(level, dtype):
 def dtype_of(way, dtype):
     """`dtype`, or bfloat16 where pieces of nothing else are multiplied."""
     level, path = way
-    return BFLOAT16 if path and path.tiles and most_pieces(level) == 1 else dtype
+    return BFLOAT16 if path and path.in_pieces and most_pieces(level) == 1 else dtype
 
 
 def built(level):
@@ -69,8 +70,8 @@ def forced(way):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVT_ISA", level)
         if path:
-            patch.setattr(plan, "VECTOR_PATHS", () if path.tiles else (path,))
-            patch.setattr(plan, "TILE_PATHS", (path,) if path.tiles else ())
+            patch.setattr(plan, "VECTOR_PATHS", () if path.in_pieces else (path,))
+            patch.setattr(plan, "PIECE_PATHS", (path,) if path.in_pieces else ())
         plan.make_plan.cache_clear()
         yield
     plan.make_plan.cache_clear()
@@ -143,7 +144,7 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype
     with forced(way):
         y = convt.conv_transpose(x, w, b, **attributes)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
-    products = 6 if way[1] in paths.TILE_PATHS and most_pieces(way[0]) > 1 else 1  # of the pieces of a float32
+    products = 6 if way[1] in paths.PIECE_PATHS and most_pieces(way[0]) > 1 else 1  # of the pieces of a float32
     assert (error <= error_bound(x, w, b, attributes, products)).all()
 
 
@@ -942,7 +943,7 @@ COLUMN_WAYS = [
     for level, path in WAYS
     if path in (paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
     for dtype in DTYPES
-    if not path.tiles or in_pieces(level, dtype)
+    if not path.in_pieces or in_pieces(level, dtype)
 ]
 
 
@@ -1324,20 +1325,65 @@ def test_every_path_is_reached(way):
 @pytest.mark.parametrize(
     ("path", "x_shape", "w_shape", "group", "pad"),
     [
-        (paths.CHANNELS, (1, 64, 64, 64), (64, 64, 4, 4), 1, 0),
+        (paths.CHANNELS, (1, 64, 33, 33), (64, 64, 4, 4), 1, 0),
         (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1, 0),
         (paths.CHANNEL_IMAGES, (64, 256, 4, 4), (256, 64, 4, 4), 1, 1),
         (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32, 0),
-        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 3, 5, 5), 1, 0),
+        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 1, 7, 7), 1, 0),
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
     dtype = np.float32 if in_pieces(level, np.float32) or not most_pieces(level) else BFLOAT16
     if most_pieces(level) and path != paths.POSITIONS:
-        path = next(p for p in paths.TILE_PATHS if p[1:3] == path[1:3] and p.image_runs == path.image_runs)
+        path = next(p for p in paths.PIECE_PATHS if p[1:3] == path[1:3] and p.image_runs == path.image_runs)
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones(w_shape, dtype), strides=[2, 2], pads=[pad] * 4, group=group)
         assert layer.explain(x_shape)["kernel"] == path.name
+
+
+WORD_LEVELS = [level for level in LEVELS if multiplies_words(level)]
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+def test_words_are_chosen_for_rows_that_fill_vectors(level):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(np.ones((16, 16, 3, 3), BFLOAT16), strides=[2, 2])
+        assert layer.explain((1, 16, 64, 64))["kernel"] == paths.POSITION_WORDS.name
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])  # in one pass and through sums, if rows fill vectors
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("channels", [2, 7, 31])
+@pytest.mark.parametrize(
+    ("size", "outputs", "kernel"),
+    [
+        ((9, 64), 10, 3),
+        ((5, 31), 3, 4),
+        ((4, 8), 8, 5),  # several rows in a vector
+        ((3, 200), 1, 2),
+        ((2, 3, 33), 7, 2),
+        ((300,), 12, 8),
+        ((64, 128), 33, 4),  # outputs that pass the caches
+    ],
+    ids=str,
+)
+def test_words_of_two_channels(level, layout, stride, channels, size, outputs, kernel):
+    rng = np.random.default_rng(0)
+    w_shape = (channels, outputs, *[kernel] * len(size))
+    x, w, b = integer_data(rng, (2, channels, *size)), integer_data(rng, w_shape), integer_data(rng, outputs)
+    attributes = {"strides": [stride] * len(size)}
+    x, w, b = (array.astype(BFLOAT16) for array in (x, w, b))
+    wanted = oracle(x, w, b, attributes, BFLOAT16)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITION_WORDS)):
+        layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
+        assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
+        layer(as_layout(x, layout), out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
 
 
 @pytest.mark.parametrize("level", LEVELS)

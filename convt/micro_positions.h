@@ -1,0 +1,291 @@
+/* The micro-kernels with lanes along positions: written once, instantiated by micro.h for floats and doubles and by
+   isa_avx512_bf16.h for pairs of bfloat16.
+
+   Whoever includes this file defines what micro.h does and
+     OUTPUT                               an element that `positions_out` writes
+     BROADCAST(element)                   a vector of it
+     MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
+     ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
+     NAME(write_cells)(places, cells, at, kept, past_caches)
+                                          LANES cells, a vector of sums for each of their places (1, 2 or 4), as outputs
+                                          that follow each other: `kept` of them or, if that is 0, all */
+
+/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
+   `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
+INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                                 ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
+                                 ptrdiff_t ahead, ptrdiff_t later, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
+{
+    UNROLLED (r, rows)
+        UNROLLED (v, vectors)
+            sums[r][v] = BROADCAST(bias[r]);
+    for (ptrdiff_t t = 0; t < taps; t++) {
+        const REAL *line = x + tap_offset[t];
+        UNROLL_TWICE
+        for (ptrdiff_t c = 0; c < channels; c++) {
+            if (ahead)
+                UNROLLED (v, vectors)
+                    __builtin_prefetch(line + ahead + v * x_vector);
+            if (later)
+                UNROLLED (v, vectors)
+                    __builtin_prefetch(line + later + v * x_vector, 0, 2);
+            if ((rows + 1) * vectors > OPERANDS) { /* weights are the fewer: 2 and 3 rows, by AVX2, 1.3 to 1.9 times */
+                VECTOR weights[8];
+                UNROLLED (r, rows)
+                    weights[r] = BROADCAST(w[r]);
+                UNROLLED (v, vectors) {
+                    const VECTOR input = LOAD(line + v * x_vector);
+                    UNROLLED (r, rows)
+                        sums[r][v] = MULTIPLY_ADD(sums[r][v], weights[r], input);
+                }
+            } else {
+                VECTOR inputs[8];
+                UNROLLED (v, vectors)
+                    inputs[v] = LOAD(line + v * x_vector);
+                UNROLLED (r, rows)
+                    UNROLLED (v, vectors)
+                        sums[r][v] = MULTIPLY_ADD(sums[r][v], BROADCAST(w[r]), inputs[v]);
+            }
+            line += x_step;
+            w += rows;
+        }
+    }
+}
+
+#define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
+
+/* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
+   fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
+   lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache, and then
+   what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input took 5 %
+   longer. */
+static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,
+                            const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)
+{
+#define SUM_TILE(n, ahead, later)                                                                                      \
+    NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, later, w, bias, sums)
+#define ROWS(n)                                                                                                        \
+    case n:                                                                                                            \
+        for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
+            const ptrdiff_t early = positions - VECTORS(n) * LANES, p = early < next && early > 0 ? early : next;      \
+            VECTOR sums[8][8];                                                                                         \
+            if (later)                                                                                                 \
+                SUM_TILE(n, ahead, later);                                                                             \
+            else if (ahead)                                                                                            \
+                SUM_TILE(n, ahead, 0);                                                                                 \
+            else                                                                                                       \
+                SUM_TILE(n, 0, 0);                                                                                     \
+            UNROLLED (r, n)                                                                                            \
+                UNROLLED (v, VECTORS(n))                                                                               \
+                    STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
+        }                                                                                                              \
+        break;
+    switch (rows) {
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+        ROWS(5)
+        ROWS(6)
+        ROWS(7)
+        ROWS(8)
+    }
+#undef ROWS
+#undef SUM_TILE
+}
+
+/* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next
+   one's, of which the first `kept` exist or, if that is 0, all; these go past the caches for `stream`, where they are
+   aligned. */
+typedef struct {
+    OUTPUT *const *out;
+    ptrdiff_t begin, vector;
+    int kept, stream;
+} NAME(target);
+
+/* Sums of a tile to outputs: the places of out[i] lie in rows one after the other or, for `pairs`, in row i of both. */
+INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pairs, const int places,
+                             VECTOR (*sums)[8][8], const NAME(target) to)
+{
+    UNROLLED (i, outputs) {
+        OUTPUT *target = to.out[i] + to.begin;
+        const int past_caches = to.stream && !to.kept && ALIGNED(target, places);
+        UNROLLED (v, vectors) {
+            VECTOR cells[4];
+            UNROLLED (e, places)
+                cells[e] = pairs ? sums[e][i][v] : sums[0][i * places + e][v];
+            NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
+        }
+    }
+}
+
+/* A tile of `positions_out`: `rows` of one class of places or, for `pairs`, of each of two in turn, the first's in
+   memory meanwhile if registers are too few. Its vectors lie x_vector apart in x. */
+INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, const int places,
+                           const convt_tap_class *classes, const convt_lines *lines, const REAL *x, ptrdiff_t x_vector,
+                           const NAME(target) to)
+{
+    VECTOR sums[2][8][8], waiting[8][8];
+#define SUM(i, sums)                                                                                                   \
+    NAME(positions_tile)(rows, vectors, classes[i].taps, classes[i].tap_offset, lines->channels, x, lines->x_channel,  \
+                         x_vector, 0, 0, classes[i].w, classes[i].bias, sums)
+    SUM(0, sums[0]);
+    if (pairs && rows > 4) {
+        UNROLLED (r, rows)
+            UNROLLED (v, vectors)
+                waiting[r][v] = sums[0][r][v];
+        /* Not in registers, or the compiler keeps sums of the second class in memory throughout its loops. */
+        __asm__ volatile("" : : "r"(waiting) : "memory");
+        SUM(1, sums[1]);
+        UNROLLED (r, rows)
+            UNROLLED (v, vectors)
+                sums[0][r][v] = waiting[r][v];
+    } else if (pairs)
+        SUM(1, sums[1]);
+#undef SUM
+    NAME(write_tile)(pairs ? rows : rows / places, vectors, pairs, places, sums, to);
+}
+
+/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. */
+#define TILE_VECTORS(rows, pairs) VECTORS((pairs) && (rows) <= 4 ? 2 * (rows) : (rows))
+
+/* The tiles of `positions_out`: their rows, places and pairs. */
+#define TILES                                                                                                          \
+    TILE(1, 1, 0)                                                                                                      \
+    TILE(2, 1, 0)                                                                                                      \
+    TILE(3, 1, 0)                                                                                                      \
+    TILE(4, 1, 0)                                                                                                      \
+    TILE(5, 1, 0)                                                                                                      \
+    TILE(6, 1, 0)                                                                                                      \
+    TILE(7, 1, 0)                                                                                                      \
+    TILE(8, 1, 0)                                                                                                      \
+    TILE(2, 2, 0)                                                                                                      \
+    TILE(4, 2, 0)                                                                                                      \
+    TILE(6, 2, 0)                                                                                                      \
+    TILE(8, 2, 0)                                                                                                      \
+    TILE(4, 4, 0)                                                                                                      \
+    TILE(8, 4, 0)                                                                                                      \
+    TILE(1, 2, 1)                                                                                                      \
+    TILE(2, 2, 1)                                                                                                      \
+    TILE(3, 2, 1)                                                                                                      \
+    TILE(4, 2, 1)                                                                                                      \
+    TILE(5, 2, 1)                                                                                                      \
+    TILE(6, 2, 1)                                                                                                      \
+    TILE(7, 2, 1)                                                                                                      \
+    TILE(8, 2, 1)
+
+/* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
+static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_class *classes, const convt_lines *lines,
+                             ptrdiff_t vectors, const REAL *x, NAME(target) to)
+{
+    ptrdiff_t done = 0;
+#define SOME(n, v, e, two)                                                                                             \
+    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
+        to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
+        NAME(tile_out)(n, v, two, e, classes, lines, x + done * LANES, LANES, to);                                     \
+        to.begin += (v) * LANES * e;                                                                                   \
+    }
+#define TILE(n, e, two)                                                                                                \
+    case 64 * two + 16 * (e - 1) + n: {                                                                                \
+        enum { WIDE = TILE_VECTORS(n, two) };                                                                    \
+        SOME(n, WIDE, e, two)                                                                                          \
+        SOME(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
+        SOME(n, 1, e, two)                                                                                             \
+    } break;
+    switch (64 * pairs + 16 * (places - 1) + rows) {
+        TILES
+    }
+#undef TILE
+#undef SOME
+}
+
+/* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
+   last of which goes over some lines twice. */
+INLINE void NAME(across)(const int part, int rows, int pairs, int places, const convt_tap_class *classes,
+                         const convt_lines *lines, const REAL *x, NAME(target) to)
+{
+    const ptrdiff_t begin = to.begin;
+    to.vector = lines->out_line;
+#define TILE(n, e, two)                                                                                                \
+    case 64 * two + 16 * (e - 1) + n: {                                                                                \
+        const int wide = TILE_VECTORS(n, two) > part ? TILE_VECTORS(n, two) / part : 1;                    \
+        for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
+            const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
+            to.begin = begin + i * lines->out_line;                                                                    \
+            NAME(tile_out)(n, wide, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
+        }                                                                                                              \
+    } break;
+    switch (64 * pairs + 16 * (places - 1) + rows) {
+        TILES
+    }
+#undef TILE
+}
+
+static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+                               const convt_lines *lines, const REAL *x, NAME(target) to)
+{
+    NAME(across)(1, rows, pairs, places, classes, lines, x, to);
+}
+
+static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+                                   const convt_lines *lines, const REAL *x, NAME(target) to)
+{
+    NAME(across)(2, rows, pairs, places, classes, lines, x, to);
+}
+
+#undef TILES
+
+/* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
+   r % places of out[r / places] or, for `pairs` of classes (up to 8 rows of each), row r of the first and of the second
+   are the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
+   caches, where out is aligned.
+
+   The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
+   long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
+   and 2 vectors of 4 took 4 % longer. */
+static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
+                                const convt_lines *lines, const REAL *x, void *const *out, int stream)
+{
+    const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
+    const ptrdiff_t cells = (length + places - 1) / places;
+    const int rest = length % vector, wide = TILE_VECTORS(rows, pairs);
+    /* Past the caches whole cache lines should go, each at once. */
+    const int parts = stream && whole && (rest || vector * sizeof(OUTPUT) % 64);
+    NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream};
+    ptrdiff_t line = 0;
+    /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
+    const int least_lines = whole < 2 ? wide / 2 : wide;
+    if ((whole < wide || whole == wide + 1) && lines->count >= least_lines && !parts) {
+        convt_lines these = *lines;
+        if (whole > wide) /* the others go along */
+            these.count = lines->count / wide * wide;
+        to.stream = stream && lines->out_line * sizeof(OUTPUT) % 64 == 0;
+        for (ptrdiff_t p = 0; p < cells; p += LANES) {
+            const ptrdiff_t first = p + LANES <= cells || cells < LANES ? p : cells - LANES; /* some cells twice */
+            to.begin = first * places;
+            to.kept = length - to.begin < vector ? length - to.begin : 0;
+            if (these.count >= wide)
+                NAME(across_lines)(rows, pairs, places, classes, &these, x + first, to);
+            else
+                NAME(across_few_lines)(rows, pairs, places, classes, &these, x + first, to);
+        }
+        line = these.count;
+        x += line * lines->x_line;
+    }
+    for (; line < lines->count; line++) {
+        to.begin = line * lines->out_line;
+        to.kept = 0;
+        to.stream = stream;
+        NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
+        to.begin += whole * vector;
+        to.kept = rest;
+        to.stream = 0;
+        if (rest)
+            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, to);
+        x += lines->x_line;
+    }
+}
+
+#undef VECTORS
+#undef TILE_VECTORS
