@@ -219,8 +219,6 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
                                         const char *even, const char *odd, ptrdiff_t source_step, float *target,
                                         ptrdiff_t target_step, uint32_t least, uint32_t most)
 {
-    const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const ptrdiff_t ahead = count * source_step; /* the lines of the next box, often */
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (ptrdiff_t line = 0; line < count; line++) {
@@ -242,8 +240,7 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
                 __builtin_prefetch(even + 2 * i + ahead, 0, 2);
                 __builtin_prefetch(odd + 2 * i + ahead, 0, 2);
             }
-            const __m512i words =
-                _mm512_permutex2var_epi16(_mm512_castsi256_si512(low), order, _mm512_castsi256_si512(high));
+            const __m512i words = convt_pieces_join(low, high);
             convt_pieces_extend(8, &range, words);
             if (n < 16)
                 _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)words);

@@ -311,7 +311,9 @@ static inline int convt_pieces_leaves(int precision, const convt_pieces_range *r
 /* Two bfloat16 to a word. */
 static inline __m512i convt_pieces_join(__m256i low, __m256i high)
 {
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+    const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    return _mm512_permutex2var_epi16(_mm512_castsi256_si512(low), order, _mm512_castsi256_si512(high));
 }
 
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
