@@ -206,6 +206,16 @@ cdef bint pack_whole_vectors(
     return True
 
 
+cdef void join_words(const uint32_t *even, const uint32_t *odd, Py_ssize_t n, uint32_t *words) noexcept nogil:
+    """The upper halves of two lines of floats, which are bfloat16; those of none are 0."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        words[i] = even[i] >> 16
+    if odd != NULL:
+        for i in range(n):
+            words[i] |= odd[i] >> 16 << 16
+
+
 cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
     """One block of one group, or a part of a slice of its input channels, columns padded with zeros.
 
@@ -217,6 +227,7 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     cdef const int64_t *kernel_index
     cdef const real_t *w = wide
     cdef real_t *target
+    cdef real_t *odd
     cdef Py_ssize_t offset[MAX_VECTORS * MAX_LANES]
     if pack_whole_vectors(table, given, wide, block, weights):
         return
@@ -229,6 +240,14 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
         given.begin, given.end = begin, min(begin + some, end)
         for c in range(begin, min(given.end, table.in_channels)):
             read_channel(table, given, c, wide + c * given.width)
+        if real_t is float and table.words:
+            given.begin, given.end = begin // 2, (given.end + 1) // 2
+            for c in range(given.begin, given.end):
+                odd = wide + (2 * c + 1) * given.width if 2 * c + 1 < table.in_channels else NULL
+                join_words(
+                    <uint32_t *> (wide + 2 * c * given.width), <uint32_t *> odd, given.width,
+                    <uint32_t *> (wide + c * given.width),
+                )
         for i in range(table.products.n):
             target = weights + table.weight_offset[block, i]
             n_taps = table.products.taps(i)
@@ -348,12 +367,11 @@ cdef void gather_columns(
     `next_chunk` elements from 32 channels to the next."""
     cdef Py_ssize_t c, j
     cdef bint in_a_row = True  # as the places of a single output channel are
-    cdef uint32_t *words  # of a channel and the next one
     # [channel][column], or [column][channel] for the left operand of tile registers.
     cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef Py_ssize_t i, first, turned = 0  # columns that are transposed
-    cdef uint32_t bits
+    cdef Py_ssize_t channels = table.depth if table.words else table.in_channels
     cdef const real_t *rows[MAX_LANES]
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
     cdef real_t *row = target + given.begin * step
@@ -363,27 +381,18 @@ cdef void gather_columns(
     if in_a_row and column_step > 1:
         turned = n // table.lanes * table.lanes
     for c in range(given.begin, given.end):
-        if real_t is float and table.words:
-            words = <uint32_t *> (target + c // 2 * tile)
-            for j in range(tile):
-                bits = bits_of(w[c * channel_step + offset[j]]) if j < n else 0
-                if c % 2:
-                    words[j] |= bits >> 16 << 16
-                else:
-                    words[j] = bits >> 16
-            continue
         if table.pieces:
             row = wide + c % TILE_CHANNELS * step
-        if in_a_row and n == tile and column_step == 1 and c < table.in_channels:
+        if in_a_row and n == tile and column_step == 1 and c < channels:
             memcpy(row, w + c * channel_step + offset[0], tile * sizeof(real_t))
         else:
-            first = turned if c // table.lanes * table.lanes + table.lanes <= table.in_channels else 0
+            first = turned if c // table.lanes * table.lanes + table.lanes <= channels else 0
             for j from 0 <= j < (first if c % table.lanes == 0 else 0) by table.lanes:
                 for i in range(table.lanes):
                     rows[i] = w + (c + i) * channel_step + offset[j]
                 transpose(table, rows, 0, row + j * column_step, column_step)
             for j in range(first, tile):
-                row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < table.in_channels else 0
+                row[j * column_step] = w[c * channel_step + offset[j]] if j < n and c < channels else 0
         row += step
         if real_t is float and table.pieces and c % TILE_CHANNELS == TILE_CHANNELS - 1:
             for j from 0 <= j < tile by MAX_LANES:

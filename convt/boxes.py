@@ -75,7 +75,9 @@ class Boxes(NamedTuple):
             # on AMX, go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as
             # long, and 1.1 times with 128 of 256 channels.
             most_columns = 64 if in_channels < 256 else 128
-            if not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
+            if path.words:
+                most_columns = 64
+            elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
                 most_columns = 32
             block = min(channels, max(1, most_columns // cells.places))
         # Columns of sums and elements of input per place; the last are padded to whole vectors or tiles.
