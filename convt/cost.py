@@ -44,6 +44,10 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
 FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
+MANY_BYTES = 1 << 11  # of a position: in one pass, several taps of so many leave the first-level cache
+# Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
+# Zen 4).
+WORD_CYCLES = 0.585
 
 # Larger weights come from memory in every call, at so many bytes a cycle.
 CACHED_WEIGHTS = 1 << 24
@@ -65,8 +69,6 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
 # layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
-MANY_BYTES = 1 << 11
-WORD_CYCLES = 0.585  # of a vector of words
 DOT_COLUMNS = 64  # least of a single input channel
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
@@ -155,7 +157,7 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if work.in_channels == 1 and (work.dots or path.words):  # half of every pair is 0: depthwise took up to 3.3 times as long
+    if work.in_channels == 1 and (work.dots or path.words):  # half of every pair is 0: up to 3.3 times as long
         columns = geometry.out_channels // geometry.group * work.kernel
         if path.along_channels or path.words or columns < DOT_COLUMNS:
             return math.inf
@@ -374,18 +376,20 @@ def position_cycles(work: Work) -> float:
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.path.words or work.in_channels <= 128 else 1.14
-    if work.one_pass and work.in_channels * ITEMSIZE[work.dtype] >= MANY_BYTES:
+    if work.one_pass and layout.most_taps > 1 and work.in_channels * ITEMSIZE[work.dtype] >= MANY_BYTES:
         far = 1.06
-    one_tap = 1.12 if work.path.words else 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
+    one_tap = 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
     few_rows = FEW_WORD_ROWS if work.path.words else FEW_ROWS
     # Of several taps, whose loads cross cache lines: a core of one multiply-add a cycle has time for them.
     of_few, of_many = (1.2, 1.04) if work.one_pass and work.isa == "avx512_bf16" else (1.5, 1.3)
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        of_one = one_tap if taps == 1 else 1.0 if work.path.words else of_many if n >= 8 else of_few
+        of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
+        if work.path.words:
+            of_one = 1.12 if taps == 1 else 1.0
         products += far * taps * n * few_rows.get(n, 1) * of_one
     if work.path.words:
-        return -(-work.in_channels // 2) * products * positions / lanes * WORD_CYCLES
+        return math.ceil(work.in_channels / 2) * products * positions / lanes * WORD_CYCLES
     return work.in_channels * products * positions / lanes / 2
 
 

@@ -219,7 +219,7 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
                                         const char *even, const char *odd, ptrdiff_t source_step, float *target,
                                         ptrdiff_t target_step, uint32_t least, uint32_t most)
 {
-    const ptrdiff_t ahead = count * source_step; /* the lines of the next box, often */
+    const ptrdiff_t ahead = count > 1 ? count * source_step : 2 * n; /* the next box's, often */
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (ptrdiff_t line = 0; line < count; line++) {
         float *to = target + line * target_step;

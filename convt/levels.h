@@ -94,9 +94,11 @@ typedef struct {
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
-    /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none. */
-    int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even, const char *odd,
-                      ptrdiff_t source_step, float *target, ptrdiff_t target_step, uint32_t least, uint32_t most);
+    /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none.
+     */
+    int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even,
+                      const char *odd, ptrdiff_t source_step, float *target, ptrdiff_t target_step, uint32_t least,
+                      uint32_t most);
     void (*word_positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t words,
                            const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
                            const float *bias, float *out, ptrdiff_t out_step);

@@ -188,7 +188,7 @@ static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_cl
     }
 #define TILE(n, e, two)                                                                                                \
     case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        enum { WIDE = TILE_VECTORS(n, two) };                                                                    \
+        enum { WIDE = TILE_VECTORS(n, two) };                                                                          \
         SOME(n, WIDE, e, two)                                                                                          \
         SOME(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
         SOME(n, 1, e, two)                                                                                             \
@@ -209,7 +209,7 @@ INLINE void NAME(across)(const int part, int rows, int pairs, int places, const 
     to.vector = lines->out_line;
 #define TILE(n, e, two)                                                                                                \
     case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        const int wide = TILE_VECTORS(n, two) > part ? TILE_VECTORS(n, two) / part : 1;                    \
+        const int wide = TILE_VECTORS(n, two) > part ? TILE_VECTORS(n, two) / part : 1;                                \
         for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \

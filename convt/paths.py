@@ -21,7 +21,8 @@ class Path(NamedTuple):
         The input packed with the images innermost: the same cell of several images is a run, which leaves out the
         taps beyond its border.
     words : bool
-        Multiply words of two bfloat16 channels as vectors of positions multiply floats. Where neither, multiply-adds.
+        Multiply words of two bfloat16 channels as vectors of positions multiply floats. Where neither this nor
+        `tiles`, multiply-adds.
     """
 
     name: str

@@ -115,29 +115,6 @@ typedef struct {
     uint32_t words;
 } convt_pieces_part;
 
-/* Cuts the outputs of n (up to 32) positions into vectors and rows; `row` and `cell` of it go on from call to call. */
-static inline int convt_pieces_cut(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
-                                   convt_pieces_part *parts)
-{
-    const ptrdiff_t words = rows->places * (rows->precision == 24 ? 2 : 1), positions = 32 / words;
-    int count = 0;
-    for (ptrdiff_t i = 0; i < n;) {
-        const ptrdiff_t lane = i % positions;
-        const ptrdiff_t most = n - i < positions - lane ? n - i : positions - lane;
-        const ptrdiff_t some = rows->width - *cell < most ? rows->width - *cell : most;
-        parts[count].y = rows->first[*row] + 2 * words * (*cell - lane);
-        parts[count].vector = (int)(i / positions);
-        parts[count++].words = (uint32_t)(((1ull << some * words) - 1) << lane * words);
-        i += some;
-        *cell += some;
-        if (*cell == rows->width) {
-            *cell = 0;
-            ++*row;
-        }
-    }
-    return count;
-}
-
 /* The sums of 16 positions of some places and their bias, as interleaved outputs; returns their vectors' number. */
 INLINE int convt_pieces_interleave(const int precision, const int places, convt_pieces_vector sums[][2],
                                    const float *bias, int half, __m512i *out)
@@ -238,14 +215,29 @@ INLINE void convt_pieces_columns_out(convt_pieces_positions *multiply, int piece
     }
 }
 
-/* Where n (up to 32) positions are written: their parts' number, and whether these are whole vectors. */
+/* Where n (up to 32) positions are written: their vectors and rows, cut into parts, and whether these are whole
+   vectors. Returns the parts' number; `row` and `cell` of it go on from call to call. */
 INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptrdiff_t *row, ptrdiff_t *cell,
                                    convt_pieces_part *parts, int *whole)
 {
-    const int count = convt_pieces_cut(n, rows, row, cell, parts);
+    const ptrdiff_t words = rows->places * (rows->precision == 24 ? 2 : 1), positions = 32 / words;
+    int count = 0;
     *whole = n == 32;
-    for (int i = 0; i < count; i++)
-        *whole &= parts[i].words == UINT32_MAX;
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t lane = i % positions;
+        const ptrdiff_t most = n - i < positions - lane ? n - i : positions - lane;
+        const ptrdiff_t some = rows->width - *cell < most ? rows->width - *cell : most;
+        parts[count].y = rows->first[*row] + 2 * words * (*cell - lane);
+        parts[count].vector = (int)(i / positions);
+        parts[count].words = (uint32_t)(((1ull << some * words) - 1) << lane * words);
+        *whole &= parts[count++].words == UINT32_MAX;
+        i += some;
+        *cell += some;
+        if (*cell == rows->width) {
+            *cell = 0;
+            ++*row;
+        }
+    }
     return count;
 }
 

@@ -20,7 +20,9 @@ def each_tiled(*dtypes):
 
 
 def every_tiled(dtypes):
-    return [(level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)]
+    return [
+        (level, np.dtype(t)) for level in TILED for t in dtypes if PIECES[np.dtype(t).name] <= most_pieces(level)
+    ]
 
 
 def each_tiled_path(each, *dtypes):
