@@ -14,7 +14,7 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_weights, _box_table  their packed weights, and what the loops know of boxes
     _native                   images of one position, with the weights as they are
     _levels                   the levels of this build, and the limits of their tiles
-    micro.h, pieces.h         micro-kernels, instantiated by isa_*.h, gathered in kernels.h
+    micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
     _kernels, packing         the generic level: phases in plain loops, and its weights
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
