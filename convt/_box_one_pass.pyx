@@ -14,7 +14,7 @@ from convt._box_operands cimport (
 )
 from convt._box_table cimport CACHE_LINE, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16
-from convt._levels cimport lines_t, real_t, tap_class_t, tile_rows_t
+from convt._levels cimport lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t
 
 cdef enum:
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
@@ -305,6 +305,9 @@ cdef void multiply_lines(
     cdef const OutputTile *tile
     cdef const real_t *x
     cdef void *targets[MAX_ROWS]
+    cdef positions_out_t write = table.level.f32.positions_out
+    if table.words:
+        write = table.level.tiles.word_positions_out
     while begin < all_cells:
         cells = strip_cells(table, operands, all_cells - begin)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
@@ -321,14 +324,8 @@ cdef void multiply_lines(
                 tile = outputs.tiles + i
                 for j in range(tile.targets):
                     targets[j] = <char *> tile.target[j] + moved * item
-                if real_t is float and table.words:
-                    table.level.tiles.word_positions_out(
-                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
-                    )
-                elif real_t is float:
-                    table.level.f32.positions_out(
-                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
-                    )
+                if real_t is float:
+                    write(tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream)
                 else:
                     table.level.f64.positions_out(
                         tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream

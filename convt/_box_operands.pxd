@@ -20,8 +20,8 @@ cdef struct Operands:
     bint in_strips  # x is packed strip by strip, for one pass
     bint joined_rows  # likewise, several rows as one line: they follow each other in memory
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
-    bint in_lines  # but by lines of sums: halves, joined rows, or what is streamed and not whole cache lines
-    uint32_t least, most  # magnitudes of x that tile registers hold in pieces, as the bits of floats
+    bint in_lines  # but by lines of sums: halves (not words), joined rows, what is streamed and not whole cache lines
+    uint32_t least, most  # magnitudes of x that products of pieces keep, as the bits of floats
     const char *x
     const char *x_end  # of its memory
     const char *w  # as given, where weights are read while a box is computed

@@ -15,7 +15,7 @@ from convt._box_table cimport (
     BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MANY_SUMS, MAX_LANES, PAGE, BoxTable, ClassList, transpose_columns,
 )
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
-from convt._levels cimport NO_TAP, TILE_POSITIONS, real_t
+from convt._levels cimport NO_TAP, TILE_POSITIONS, positions_t, real_t
 
 cdef enum:
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
@@ -334,6 +334,7 @@ cdef void multiply_along_positions(
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
+    cdef positions_t positions = table.level.tiles.word_positions if table.words else table.level.f32.positions
     if table.pieces:
         step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
     elif in_place and table.columns(classes, block, 0) % table.most_rows == 0:
@@ -360,13 +361,8 @@ cdef void multiply_along_positions(
                         input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
                         out_step,
                     )
-                elif real_t is float and table.words:
-                    table.level.tiles.word_positions(
-                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
-                        later, w, added, out + column * out_step + chunk, out_step,
-                    )
                 elif real_t is float:
-                    table.level.f32.positions(
+                    positions(
                         tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
                         later, w, added, out + column * out_step + chunk, out_step,
                     )

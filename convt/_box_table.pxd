@@ -21,7 +21,9 @@ cdef enum:
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
     MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
-    PAIRS_CHANNELS = 32  # input channels up to which places of two classes are written in one pass, rows filled or not
+    # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
+    # each class at once.
+    PAIRS_CHANNELS = 32
     # Where registers are few: products of an output, channels times taps, up to which they are. By AVX2 up to 27 took
     # 0.78 of the time (59 random layers), up to 54 1.0.
     PAIRS_PRODUCTS = 27

@@ -81,7 +81,7 @@ def vectors_in_one_pass(
     geometry, layout, Py_ssize_t block, str level, bint double, bint plain, bint words
 ):
     """How vectors of sums, lanes along positions, are written as outputs. `plain` says that these are stored in the
-    type that sums are made in, `words` that those of words are.
+    type that sums are made in; `words`, that they are made of words of two channels and written as bfloat16.
 
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256; without
     strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are few.
@@ -96,6 +96,8 @@ def vectors_in_one_pass(
     alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
     four_in_one = inner == 4 and all(len({p % 4 for p in c.places}) == 4 for c in classes)
     if words:
+        # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which fill 7
+        # of 8 lanes, 0.9.
         possible = (inner < 4 or four_in_one) and ends_are_few(layout, lanes, in_channels)
         return OnePass(possible, possible and alternate)
     if not plain and in_channels > HALVES_CHANNELS:
@@ -118,7 +120,8 @@ def vectors_in_one_pass(
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
     if alternate:
-        # 48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (Zen 4); few registers hold few rows.
+        # 48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with eight
+        # rows of a class, as half of them read the input twice as often); few registers hold fewer.
         if most_sums >= MANY_SUMS:
             suits = in_channels <= PAIRS_CHANNELS or ends_are_few(layout, lanes, in_channels)
         else:
@@ -280,8 +283,8 @@ cdef class BoxTable:
         elif not along_channels and not columns_first:
             one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain, words)
             self.one_pass, self.pairs, self.strips, self.joins_rows = one_pass
-        if self.pairs and self.in_channels <= PAIRS_CHANNELS:
-            self.most_rows = min(self.most_rows, MAX_ROWS // 2)
+        if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
+            self.most_rows //= 2  # of each class, the sums of both in registers
         self.together = 2
         if self.one_pass and self.inner_places == 4 and not pieces:
             self.together = 4

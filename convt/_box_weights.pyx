@@ -2,10 +2,10 @@
 """Weights in the layouts that the kernels of boxes read.
 
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
-channels at each place of the class, slice by slice where input channels are very many; for tile registers as
-``[32 channels][tap][piece][channel][column]``. A task packs a block, or a part of its input channels where blocks are
-too few for the threads. Weights that are used once may be read, or packed for tile registers, by whoever multiplies
-them, a panel of columns at a time.
+channels at each place of the class, slice by slice where input channels are very many; for tile registers as ``[32
+channels][tap][piece][channel][column]``, and in words as ``[tap][word][column]``. A task packs a block, or a part of
+its input channels where blocks are too few for the threads. Weights that are used once may be read, or packed for
+tile registers, by whoever multiplies them, a panel of columns at a time.
 """
 
 cimport numpy as cnp
@@ -206,14 +206,16 @@ cdef bint pack_whole_vectors(
     return True
 
 
-cdef void join_words(const uint32_t *even, const uint32_t *odd, Py_ssize_t n, uint32_t *words) noexcept nogil:
-    """The upper halves of two lines of floats, which are bfloat16; those of none are 0."""
+cdef void join_words(const float *even, const float *odd, Py_ssize_t n, float *words) noexcept nogil:
+    """Words of two lines of bfloat16 that were widened, of the first and zeros if `odd` is NULL."""
     cdef Py_ssize_t i
+    cdef uint32_t low, high = 0
     for i in range(n):
-        words[i] = even[i] >> 16
-    if odd != NULL:
-        for i in range(n):
-            words[i] |= odd[i] >> 16 << 16
+        memcpy(&low, even + i, sizeof(low))
+        if odd != NULL:
+            memcpy(&high, odd + i, sizeof(high))
+        low = low >> 16 | high >> 16 << 16
+        memcpy(words + i, &low, sizeof(low))
 
 
 cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
@@ -227,7 +229,8 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     cdef const int64_t *kernel_index
     cdef const real_t *w = wide
     cdef real_t *target
-    cdef real_t *odd
+    cdef const real_t *even
+    cdef const real_t *odd
     cdef Py_ssize_t offset[MAX_VECTORS * MAX_LANES]
     if pack_whole_vectors(table, given, wide, block, weights):
         return
@@ -240,14 +243,12 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
         given.begin, given.end = begin, min(begin + some, end)
         for c in range(begin, min(given.end, table.in_channels)):
             read_channel(table, given, c, wide + c * given.width)
-        if real_t is float and table.words:
+        if real_t is float and table.words:  # which are counted from here on
             given.begin, given.end = begin // 2, (given.end + 1) // 2
             for c in range(given.begin, given.end):
-                odd = wide + (2 * c + 1) * given.width if 2 * c + 1 < table.in_channels else NULL
-                join_words(
-                    <uint32_t *> (wide + 2 * c * given.width), <uint32_t *> odd, given.width,
-                    <uint32_t *> (wide + c * given.width),
-                )
+                even = wide + 2 * c * given.width
+                odd = even + given.width if 2 * c + 1 < table.in_channels else NULL
+                join_words(even, odd, given.width, wide + c * given.width)
         for i in range(table.products.n):
             target = weights + table.weight_offset[block, i]
             n_taps = table.products.taps(i)
@@ -353,18 +354,12 @@ cdef bint pack_panel(
     return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
 
 
-cdef inline uint32_t bits_of(float value) noexcept nogil:
-    cdef uint32_t bits
-    memcpy(&bits, &value, sizeof(bits))
-    return bits
-
-
 cdef void gather_columns(
     BoxTable table, Given *given, const real_t *w, Py_ssize_t channel_step, const Py_ssize_t *offset,
     Py_ssize_t n, Py_ssize_t tile, Py_ssize_t next_chunk, real_t *target,
 ) noexcept nogil:
-    """One tap of one tile: w[channel][offset[column]] for n columns, filled up with zeros; for tile registers
-    `next_chunk` elements from 32 channels to the next."""
+    """One tap of one tile: w[channel][offset[column]] for n columns, or w[word] ..., filled up with zeros; for tile
+    registers `next_chunk` elements from 32 channels to the next."""
     cdef Py_ssize_t c, j
     cdef bint in_a_row = True  # as the places of a single output channel are
     # [channel][column], or [column][channel] for the left operand of tile registers.
@@ -479,6 +474,12 @@ cdef bint pack_task(
         spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
     sum_up_magnitudes(&given, magnitudes)
     return given.finite
+
+
+cdef uint32_t bits_of(float value) noexcept nogil:
+    cdef uint32_t bits
+    memcpy(&bits, &value, sizeof(bits))
+    return bits
 
 
 cdef float value_of(uint32_t bits) noexcept nogil:

@@ -23,6 +23,17 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t width
         char **first
         const Py_ssize_t *offsets
+
+# Of floats, and of words of two bfloat16.
+ctypedef void (*positions_t)(
+    int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+    const float *, const float *, float *, Py_ssize_t
+) noexcept nogil
+ctypedef void (*positions_out_t)(
+    int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
+) noexcept nogil
+
+cdef extern from "levels.h" nogil:
     ctypedef struct kernels_f32 "convt_kernels_f32":
         int lanes
         int most_sums
@@ -40,13 +51,8 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
             float *, Py_ssize_t
         ) noexcept nogil
-        void (*positions)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
-            Py_ssize_t, const float *, const float *, float *, Py_ssize_t
-        ) noexcept nogil
-        void (*positions_out)(
-            int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
-        ) noexcept nogil
+        positions_t positions
+        positions_out_t positions_out
         void (*transpose)(
             const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
         ) noexcept nogil
@@ -131,13 +137,8 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, float *, Py_ssize_t,
             uint32_t, uint32_t
         ) noexcept nogil
-        void (*word_positions)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
-            Py_ssize_t, const float *, const float *, float *, Py_ssize_t
-        ) noexcept nogil
-        void (*word_positions_out)(
-            int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
-        ) noexcept nogil
+        positions_t word_positions
+        positions_out_t word_positions_out
         bint (*split_channels)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil

@@ -43,6 +43,9 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
+# Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
+# only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
+SEVERAL_TAPS, SEVERAL_TAPS_OF_ONE = (1.5, 1.3), (1.2, 1.04)
 FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 MANY_BYTES = 1 << 11  # of a position: in one pass, several taps of so many leave the first-level cache
 # Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
@@ -380,8 +383,7 @@ def position_cycles(work: Work) -> float:
         far = 1.06
     one_tap = 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
     few_rows = FEW_WORD_ROWS if work.path.words else FEW_ROWS
-    # Of several taps, whose loads cross cache lines: a core of one multiply-add a cycle has time for them.
-    of_few, of_many = (1.2, 1.04) if work.one_pass and work.isa == "avx512_bf16" else (1.5, 1.3)
+    of_few, of_many = SEVERAL_TAPS_OF_ONE if work.one_pass and work.isa == "avx512_bf16" else SEVERAL_TAPS
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few

@@ -235,10 +235,11 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
             } else {
                 i = i < n - 16 ? i : n - 16; /* over a few once more */
                 low = _mm256_loadu_si256((const __m256i *)(even + 2 * i));
-                if (odd)
-                    high = _mm256_loadu_si256((const __m256i *)(odd + 2 * i));
                 __builtin_prefetch(even + 2 * i + ahead, 0, 2);
-                __builtin_prefetch(odd + 2 * i + ahead, 0, 2);
+                if (odd) {
+                    high = _mm256_loadu_si256((const __m256i *)(odd + 2 * i));
+                    __builtin_prefetch(odd + 2 * i + ahead, 0, 2);
+                }
             }
             const __m512i words = convt_pieces_join(low, high);
             convt_pieces_extend(8, &range, words);
@@ -254,7 +255,7 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
     return convt_pieces_leaves(8, &range, least, most);
 }
 
-/* Lanes along positions where cells read several inputs: micro_positions.h, of words of two channels. */
+/* micro_positions.h of words of two channels. */
 #define REAL float
 #define OUTPUT uint16_t
 #define LANES 16

@@ -1,5 +1,5 @@
-/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_native.h, micro_half.h, isa_amx.h
-   and isa_avx512_bf16.h for what each computes. */
+/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_positions.h, micro_native.h,
+   micro_half.h, isa_amx.h and isa_avx512_bf16.h for what each computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 
@@ -49,7 +49,7 @@ typedef struct {
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,       \
                           const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step);                             \
         void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
-                              const convt_lines *lines, const REAL *x, void *const *out, int stream);                  \
+                              const convt_lines *lines, const REAL *x, void **out, int stream);                        \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
                           ptrdiff_t out_step, int stream);                                                             \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
@@ -103,7 +103,7 @@ typedef struct {
                            const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
                            const float *bias, float *out, ptrdiff_t out_step);
     void (*word_positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
-                               const convt_lines *lines, const float *x, void *const *out, int stream);
+                               const convt_lines *lines, const float *x, void **out, int stream);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,

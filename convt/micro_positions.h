@@ -1,8 +1,8 @@
 /* The micro-kernels with lanes along positions: written once, instantiated by micro.h for floats and doubles and by
    isa_avx512_bf16.h for pairs of bfloat16.
 
-   Whoever includes this file defines what micro.h does and
-     OUTPUT                               an element that `positions_out` writes
+   Whoever includes this file defines REAL, LANES, NAME, ACCUMULATORS and OPERANDS as for micro.h; VECTOR, LOAD, STORE
+   and INLINE as micro.h does; and OUTPUT                               an element that `positions_out` writes
      BROADCAST(element)                   a vector of it
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
@@ -245,7 +245,7 @@ static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
    and 2 vectors of 4 took 4 % longer. */
 static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
-                                const convt_lines *lines, const REAL *x, void *const *out, int stream)
+                                const convt_lines *lines, const REAL *x, void **out, int stream)
 {
     const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
     const ptrdiff_t cells = (length + places - 1) / places;

@@ -3,10 +3,11 @@
 
    A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
    results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
-   (`split_channels`, `split_positions`, `split_right`, `magnitudes`). Sums of one piece are then never subnormal, which
-   the processor's own rounding to bfloat16 would flush too. */
+   (`split_channels`, `split_positions`, `split_right`, `magnitudes`, `word_lines`), and that a bias is no less than the
+   least product. Sums of one piece are then never subnormal, which the processor's own rounding to bfloat16 would flush
+   too. */
 
-#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes, words...)                                  \
+#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes, ...)                                       \
     {most_sums,                                                                                                        \
      unit,                                                                                                             \
      most_pieces,                                                                                                      \
@@ -16,7 +17,7 @@
      convt_##isa##_channels,                                                                                           \
      convt_##isa##_positions,                                                                                          \
      convt_##isa##_positions_out,                                                                                      \
-     words,                                                                                                            \
+     __VA_ARGS__,                                                                                                      \
      convt_pieces_split_channels,                                                                                      \
      convt_pieces_split_positions,                                                                                     \
      convt_pieces_split_left,                                                                                          \

@@ -1,5 +1,5 @@
-/* Every micro-kernel of every level that the processor runs, against its definition, on small integers (exact), and
-   the conversions of halves.
+/* Every micro-kernel of every level that the processor runs but those of pairs of bfloat16, against its definition, on
+   small integers (exact), and the conversions of halves.
 
    Built and run by tests/test_micro_kernels.py; for another architecture as CONTRIBUTING.md says. */
 
@@ -42,7 +42,7 @@ static void report(const char *level, const char *kernel, int wrong)
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
             targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
-        k->positions_out(rows, pairs, places, classes, &lines, x, (void *const *)targets, stream);                     \
+        k->positions_out(rows, pairs, places, classes, &lines, x, (void **)targets, stream);                           \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length; p++) {                                                                     \

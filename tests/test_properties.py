@@ -1352,19 +1352,19 @@ def test_words_are_chosen_for_rows_that_fill_vectors(level):
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
-@pytest.mark.parametrize("layout", ["contiguous", "sliced"])  # in one pass and through sums, if rows fill vectors
+# In one pass, if rows fill vectors, but not of every second output.
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
 @pytest.mark.parametrize("stride", [1, 2, 4])
-@pytest.mark.parametrize("channels", [2, 7, 31])
+@pytest.mark.parametrize("channels", [2, 7, 31, 40])
 @pytest.mark.parametrize(
     ("size", "outputs", "kernel"),
     [
-        ((9, 64), 10, 3),
+        ((9, 63), 10, 4),
         ((5, 31), 3, 4),
         ((4, 8), 8, 5),  # several rows in a vector
         ((3, 200), 1, 2),
         ((2, 3, 33), 7, 2),
-        ((300,), 12, 8),
-        ((64, 128), 33, 4),  # outputs that pass the caches
+        ((600,), 12, 8),
     ],
     ids=str,
 )
@@ -1381,9 +1381,42 @@ def test_words_of_two_channels(level, layout, stride, channels, size, outputs, k
         assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
         layer(as_layout(x, layout), out=out)
     np.testing.assert_array_equal(bits(out), bits(wanted))
-    if layout == "sliced":
+    if out.base is not None:
         out[...] = 0
         assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("outputs", [7, 16])
+def test_words_that_pass_the_caches(level, stride, outputs):
+    """Rows of whole cache lines, of outputs that are many enough."""
+    rng = np.random.default_rng(0)
+    x_shape, w_shape = (3, 5, 260 // stride, 768 // stride), (5, outputs, stride, stride)
+    x, w = (integer_data(rng, shape).astype(BFLOAT16) for shape in (x_shape, w_shape))
+    wanted = oracle(x, w, None, {"strides": [stride] * 2}, BFLOAT16)
+    out = empty_aligned(wanted.shape, BFLOAT16)
+    with forced((level, paths.POSITION_WORDS)):
+        layer = convt.ConvTranspose(w, strides=[stride] * 2)
+        assert layer.explain(x_shape)["tiles"]["one pass"]
+        layer(x, out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 0).sums >= 24])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
+@pytest.mark.parametrize("outputs", [3, 5, 8, 13])
+def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
+    """Of many channels, the sums of the first class waiting in memory for those of the second."""
+    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, 40, 9, 63)), integer_data(rng, (40, outputs, 4, 4))
+    x, w, attributes = x.astype(dtype), w.astype(dtype), {"strides": [2, 2]}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w, n_threads=2, **attributes)
+        assert dtype == BFLOAT16 or layer.explain(x.shape)["tiles"]["one pass"]
+        y = layer(x)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
 
 
 @pytest.mark.parametrize("level", LEVELS)
