@@ -50,7 +50,7 @@ FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 MANY_BYTES = 1 << 11  # of a position: in one pass, several taps of so many leave the first-level cache
 # Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
 # Zen 4).
-WORD_CYCLES = 0.585
+WORD_CYCLES, WORDS_OF_ONE_TAP = 0.585, 1.12  # without strips
 
 # Larger weights come from memory in every call, at so many bytes a cycle.
 CACHED_WEIGHTS = 1 << 24
@@ -388,7 +388,7 @@ def position_cycles(work: Work) -> float:
         taps, n = len(c.shifts), block * len(c.places)
         of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
         if work.path.words:
-            of_one = 1.12 if taps == 1 else 1.0
+            of_one = WORDS_OF_ONE_TAP if taps == 1 else 1.0
         products += far * taps * n * few_rows.get(n, 1) * of_one
     if work.path.words:
         return math.ceil(work.in_channels / 2) * products * positions / lanes * WORD_CYCLES
