@@ -14,8 +14,7 @@ Where a row of outputs takes its places from one class or two, 2 and 3 are one (
 
 Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
 positions (input packed channel by channel, by two channels of bfloat16, or strip by strip) where output channels are
-few or rows fill vectors. The order of a sum depends
-on neither boxes nor threads.
+few or rows fill vectors. The order of a sum depends on neither boxes nor threads.
 """
 
 cimport numpy as cnp

@@ -305,9 +305,7 @@ cdef void multiply_lines(
     cdef const OutputTile *tile
     cdef const real_t *x
     cdef void *targets[MAX_ROWS]
-    cdef positions_out_t write = table.level.f32.positions_out
-    if table.words:
-        write = table.level.tiles.word_positions_out
+    cdef positions_out_t write = table.level.tiles.word_positions_out if table.words else table.level.f32.positions_out
     while begin < all_cells:
         cells = strip_cells(table, operands, all_cells - begin)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)

@@ -43,10 +43,10 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
+FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 # Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
 # only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
 SEVERAL_TAPS, SEVERAL_TAPS_OF_ONE = (1.5, 1.3), (1.2, 1.04)
-FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 MANY_BYTES = 1 << 11  # of a position: in one pass, several taps of so many leave the first-level cache
 # Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
 # Zen 4).

@@ -1414,7 +1414,8 @@ def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
     x, w, attributes = x.astype(dtype), w.astype(dtype), {"strides": [2, 2]}
     with forced((level, path)):
         layer = convt.ConvTranspose(w, n_threads=2, **attributes)
-        assert dtype == BFLOAT16 or layer.explain(x.shape)["tiles"]["one pass"]
+        if dtype != BFLOAT16 or path.words:
+            assert layer.explain(x.shape)["tiles"]["one pass"]
         y = layer(x)
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
 
