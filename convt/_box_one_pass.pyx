@@ -14,7 +14,9 @@ from convt._box_operands cimport (
 )
 from convt._box_table cimport CACHE_LINE, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16
-from convt._levels cimport lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t
+from convt._levels cimport (
+    ONE_CHANNEL, ONE_CLASS, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
+)
 
 cdef enum:
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
@@ -43,6 +45,9 @@ cdef void list_outputs(
                 tile.classes[i].taps = table.classes.taps(c)
                 tile.classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
                 tile.classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
+                if table.one_channel:
+                    tile.classes[i].users = &table.users[0] + table.classes.first_tap[c]
+                    tile.classes[i].runs = &table.runs[0] + table.classes.first_tap[c]
                 tile.classes[i].bias = bias + table.bias_offset[block, c] + done
             tile.targets = tile.rows // per_target
             for j in range(tile.targets):
@@ -301,6 +306,7 @@ cdef void multiply_lines(
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together
     cdef Py_ssize_t line, i, j, moved, item = output_item(table)
     cdef bint stream = operands.stream and not operands.in_lines
+    cdef int kind = ONE_CHANNEL if table.one_channel else TWO_CLASSES if table.pairs else ONE_CLASS
     cdef lines_t part = lines[0]
     cdef const OutputTile *tile
     cdef const real_t *x
@@ -323,10 +329,10 @@ cdef void multiply_lines(
                 for j in range(tile.targets):
                     targets[j] = <char *> tile.target[j] + moved * item
                 if real_t is float:
-                    write(tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream)
+                    write(tile.rows, kind, table.inner_places, tile.classes, &part, x, targets, stream)
                 else:
                     table.level.f64.positions_out(
-                        tile.rows, table.pairs, table.inner_places, tile.classes, &part, x, targets, stream
+                        tile.rows, kind, table.inner_places, tile.classes, &part, x, targets, stream
                     )
         begin += cells
 

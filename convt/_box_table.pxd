@@ -1,6 +1,6 @@
 """Tables of a box layout and of the level's kernels, for the modules that pack weights and compute boxes."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from convt._levels cimport convt_level, halves_t, real_t
 
@@ -14,6 +14,7 @@ cdef enum:
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
+    MAX_ONE_CHANNEL_ROWS = 4  # of one input channel, which leave registers for what they share
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
@@ -83,6 +84,9 @@ cdef class BoxTable:
     cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
+    cdef readonly bint one_channel  # of input, and tiles of places that some taps are not for
+    cdef uint8_t[::1] users  # then: of a class's tap a bit for each row of a tile, set where it has the tap
+    cdef uint8_t[::1] runs  # as `convt.tiling.runs_of_lines`
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are

@@ -6,12 +6,14 @@ from convt.tiling import BoxLayout
 class OnePass(NamedTuple):
     possible: bool = False
     pairs: bool = False
+    one_channel: bool = False
     strips: bool = False
     joins_rows: bool = False
 
 class BoxTable:
     slice: int
     one_pass: bool
+    one_channel: bool
     near: int
     strips: bool
     joins_rows: bool

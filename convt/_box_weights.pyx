@@ -550,6 +550,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     wide = empty_aligned((n_threads, widened + MAX_LANES), b.dtype, WORKSPACES)
     small = not (table.along_channels or table.pieces or array.halves) and table.group > 1
     small &= table.group_biases + table.in_channels * table.out_channels * table.kernel <= SMALL_GROUP
+    small &= table.group_weights <= SMALL_GROUP  # with what is packed for taps that places lack
     if small and table.double:
         finite = pack_small_groups[double](table, &array, b, weights, bias, magnitudes, wide)
     elif small:

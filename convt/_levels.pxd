@@ -1,6 +1,6 @@
 """The contract of a level's micro-kernels."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 cdef extern from "levels.h" nogil:
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
@@ -9,6 +9,12 @@ cdef extern from "levels.h" nogil:
         const Py_ssize_t *tap_offset
         const void *w
         const void *bias
+        const uint8_t *users
+        const uint8_t *runs
+    enum:
+        ONE_CLASS "CONVT_ONE_CLASS"
+        TWO_CLASSES "CONVT_TWO_CLASSES"
+        ONE_CHANNEL "CONVT_ONE_CHANNEL"
     ctypedef struct lines_t "convt_lines":
         Py_ssize_t length
         Py_ssize_t count
@@ -30,7 +36,7 @@ ctypedef void (*positions_t)(
     const float *, const float *, float *, Py_ssize_t
 ) noexcept nogil
 ctypedef void (*positions_out_t)(
-    int, bint, int, const tap_class_t *, const lines_t *, const float *, void **, bint
+    int, int, int, const tap_class_t *, const lines_t *, const float *, void **, bint
 ) noexcept nogil
 
 cdef extern from "levels.h" nogil:
@@ -90,7 +96,7 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, const double *, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*positions_out)(
-            int, bint, int, const tap_class_t *, const lines_t *, const double *, void **, bint
+            int, int, int, const tap_class_t *, const lines_t *, const double *, void **, bint
         ) noexcept nogil
         void (*transpose)(
             const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint

@@ -162,7 +162,7 @@ def estimate(work: Work) -> float:
         return math.inf
     if work.in_channels == 1 and (work.dots or path.words):  # half of every pair is 0: up to 3.3 times as long
         columns = geometry.out_channels // geometry.group * work.kernel
-        if path.along_channels or path.words or columns < DOT_COLUMNS:
+        if path.along_channels or (columns < DOT_COLUMNS and not path.words):
             return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save

@@ -14,7 +14,14 @@ typedef struct {
     ptrdiff_t taps;
     const ptrdiff_t *tap_offset;
     const void *w, *bias; /* of REAL */
+    /* Of one input channel: for each tap, which rows of a tile have it, a bit each, and how many taps from it on make a
+       run, each of which reads a line further than the one before. */
+    const uint8_t *users, *runs;
 } convt_tap_class;
+
+/* What makes up a tile of `positions_out`: some rows of a class, as many of each of two, or places of one class that
+   some taps of one input channel are not for. */
+enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_ONE_CHANNEL };
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
    input, and so many elements from one line to the next and from one channel to the next. */
@@ -48,7 +55,7 @@ typedef struct {
         void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
                           ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,       \
                           const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step);                             \
-        void (*positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,                         \
+        void (*positions_out)(int rows, int kind, int places, const convt_tap_class *classes,                          \
                               const convt_lines *lines, const REAL *x, void **out, int stream);                        \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
                           ptrdiff_t out_step, int stream);                                                             \
@@ -102,8 +109,8 @@ typedef struct {
     void (*word_positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t words,
                            const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
                            const float *bias, float *out, ptrdiff_t out_step);
-    void (*word_positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
-                               const convt_lines *lines, const float *x, void **out, int stream);
+    void (*word_positions_out)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
+                               const float *x, void **out, int stream);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                           ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
     int (*split_positions)(int pieces, int precision, const void *even, const void *odd, ptrdiff_t before, ptrdiff_t n,

@@ -104,8 +104,9 @@ typedef struct {
     int kept, stream;
 } NAME(target);
 
-/* Sums of a tile to outputs: the places of out[i] lie in rows one after the other or, for `pairs`, in row i of both. */
-INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pairs, const int places,
+/* Sums of a tile to outputs: the places of out[i] lie in rows one after the other or, of two classes, in row i of both.
+ */
+INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kind, const int places,
                              VECTOR (*sums)[8][8], const NAME(target) to)
 {
     UNROLLED (i, outputs) {
@@ -114,15 +115,54 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int pai
         UNROLLED (v, vectors) {
             VECTOR cells[4];
             UNROLLED (e, places)
-                cells[e] = pairs ? sums[e][i][v] : sums[0][i * places + e][v];
+                cells[e] = kind == CONVT_TWO_CLASSES ? sums[e][i][v] : sums[0][i * places + e][v];
             NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
         }
     }
 }
 
-/* A tile of `positions_out`: `rows` of one class of places or, for `pairs`, of each of two in turn, the first's in
-   memory meanwhile if registers are too few. Its vectors lie x_vector apart in x. */
-INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, const int places,
+/* Of one input channel, whose taps are for some rows each: what several rows read is loaded once and, where vectors lie
+   `across` lines, so is what several taps of a run do. Most loads cross cache lines, and took longer than the products:
+   a depthwise layer, kernel 4, stride 2, 64 x 64, took 1.5 times as long. */
+#define MOST_RUN 3
+INLINE void NAME(one_channel)(const int rows, const int vectors, const int across, const convt_tap_class *of,
+                              const REAL *x, ptrdiff_t x_vector, VECTOR (*sums)[8])
+{
+    const REAL *w = of->w, *bias = of->bias;
+    UNROLLED (r, rows)
+        UNROLLED (v, vectors)
+            sums[r][v] = BROADCAST(bias[r]);
+    for (ptrdiff_t t = 0; t < of->taps;) {
+        const REAL *line = x + of->tap_offset[t];
+        const int run = across ? of->runs[t] : 1;
+        VECTOR inputs[8 + MOST_RUN - 1];
+#define RUN(n)                                                                                                         \
+    {                                                                                                                  \
+        UNROLLED (v, vectors + (n) - 1)                                                                                \
+            inputs[v] = LOAD(line + v * x_vector);                                                                     \
+        UNROLLED (i, n) {                                                                                              \
+            const int users = of->users[t + i];                                                                        \
+            UNROLLED (r, rows)                                                                                         \
+                if (__builtin_expect(users >> r & 1, 1))                                                               \
+                    UNROLLED (v, vectors)                                                                              \
+                        sums[r][v] = MULTIPLY_ADD(sums[r][v], BROADCAST(w[i * rows + r]), inputs[v + i]);              \
+        }                                                                                                              \
+        t += n;                                                                                                        \
+        w += (n) * rows;                                                                                               \
+    }
+        if (run == MOST_RUN)
+            RUN(MOST_RUN)
+        else if (run == 2)
+            RUN(2)
+        else
+            RUN(1)
+#undef RUN
+    }
+}
+
+/* A tile of `positions_out`: `rows` of one class of places or of each of two in turn, the first's sums in memory
+   meanwhile if registers are too few. Its vectors lie x_vector apart in x, along a line or `across` lines. */
+INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, const int places, const int across,
                            const convt_tap_class *classes, const convt_lines *lines, const REAL *x, ptrdiff_t x_vector,
                            const NAME(target) to)
 {
@@ -130,8 +170,11 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
 #define SUM(i, sums)                                                                                                   \
     NAME(positions_tile)(rows, vectors, classes[i].taps, classes[i].tap_offset, lines->channels, x, lines->x_channel,  \
                          x_vector, 0, 0, classes[i].w, classes[i].bias, sums)
-    SUM(0, sums[0]);
-    if (pairs && rows > 4) {
+    if (kind == CONVT_ONE_CHANNEL)
+        NAME(one_channel)(rows, vectors, across, classes, x, x_vector, sums[0]);
+    else
+        SUM(0, sums[0]);
+    if (kind == CONVT_TWO_CLASSES && rows > 4) {
         UNROLLED (r, rows)
             UNROLLED (v, vectors)
                 waiting[r][v] = sums[0][r][v];
@@ -141,59 +184,71 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int pairs, c
         UNROLLED (r, rows)
             UNROLLED (v, vectors)
                 sums[0][r][v] = waiting[r][v];
-    } else if (pairs)
+    } else if (kind == CONVT_TWO_CLASSES)
         SUM(1, sums[1]);
 #undef SUM
-    NAME(write_tile)(pairs ? rows : rows / places, vectors, pairs, places, sums, to);
+    NAME(write_tile)(kind == CONVT_TWO_CLASSES ? rows : rows / places, vectors, kind, places, sums, to);
 }
 
-/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. */
-#define TILE_VECTORS(rows, pairs) VECTORS((pairs) && (rows) <= 4 ? 2 * (rows) : (rows))
+/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Of
+   one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
+#define ONE_CHANNEL_VECTORS(rows)                                                                                      \
+    ((OPERANDS - MOST_RUN) / ((rows) + 1) > 8 ? 8 : (OPERANDS - MOST_RUN) / ((rows) + 1) / 2 * 2)
+#define TILE_VECTORS(rows, kind)                                                                                       \
+    ((kind) == CONVT_ONE_CHANNEL ? ONE_CHANNEL_VECTORS(rows)                                                           \
+                                 : VECTORS((kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows)))
 
-/* The tiles of `positions_out`: their rows, places and pairs. */
+/* The tiles of `positions_out`: their rows, places and kind. */
 #define TILES                                                                                                          \
-    TILE(1, 1, 0)                                                                                                      \
-    TILE(2, 1, 0)                                                                                                      \
-    TILE(3, 1, 0)                                                                                                      \
-    TILE(4, 1, 0)                                                                                                      \
-    TILE(5, 1, 0)                                                                                                      \
-    TILE(6, 1, 0)                                                                                                      \
-    TILE(7, 1, 0)                                                                                                      \
-    TILE(8, 1, 0)                                                                                                      \
-    TILE(2, 2, 0)                                                                                                      \
-    TILE(4, 2, 0)                                                                                                      \
-    TILE(6, 2, 0)                                                                                                      \
-    TILE(8, 2, 0)                                                                                                      \
-    TILE(4, 4, 0)                                                                                                      \
-    TILE(8, 4, 0)                                                                                                      \
-    TILE(1, 2, 1)                                                                                                      \
-    TILE(2, 2, 1)                                                                                                      \
-    TILE(3, 2, 1)                                                                                                      \
-    TILE(4, 2, 1)                                                                                                      \
-    TILE(5, 2, 1)                                                                                                      \
-    TILE(6, 2, 1)                                                                                                      \
-    TILE(7, 2, 1)                                                                                                      \
-    TILE(8, 2, 1)
+    TILE(1, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(2, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(3, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(4, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(5, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(6, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(7, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(8, 1, CONVT_ONE_CLASS)                                                                                        \
+    TILE(2, 2, CONVT_ONE_CLASS)                                                                                        \
+    TILE(4, 2, CONVT_ONE_CLASS)                                                                                        \
+    TILE(6, 2, CONVT_ONE_CLASS)                                                                                        \
+    TILE(8, 2, CONVT_ONE_CLASS)                                                                                        \
+    TILE(4, 4, CONVT_ONE_CLASS)                                                                                        \
+    TILE(8, 4, CONVT_ONE_CLASS)                                                                                        \
+    TILE(1, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(2, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(3, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(4, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(5, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(6, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(7, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(8, 2, CONVT_TWO_CLASSES)                                                                                      \
+    TILE(1, 1, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(2, 1, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(3, 1, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(4, 1, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(2, 2, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(4, 2, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(4, 4, CONVT_ONE_CHANNEL)
 
 /* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
-static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_class *classes, const convt_lines *lines,
+static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                              ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
-#define SOME(n, v, e, two)                                                                                             \
+#define SOME(n, v, e, of_kind)                                                                                         \
     for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
         to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
-        NAME(tile_out)(n, v, two, e, classes, lines, x + done * LANES, LANES, to);                                     \
+        NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES, to);                              \
         to.begin += (v) * LANES * e;                                                                                   \
     }
-#define TILE(n, e, two)                                                                                                \
-    case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        enum { WIDE = TILE_VECTORS(n, two) };                                                                          \
-        SOME(n, WIDE, e, two)                                                                                          \
-        SOME(n, WIDE > 2 ? 2 : 1, e, two)                                                                              \
-        SOME(n, 1, e, two)                                                                                             \
+#define TILE(n, e, of_kind)                                                                                            \
+    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
+        enum { WIDE = TILE_VECTORS(n, of_kind) };                                                                      \
+        SOME(n, WIDE, e, of_kind)                                                                                      \
+        SOME(n, WIDE > 2 ? 2 : 1, e, of_kind)                                                                          \
+        SOME(n, 1, e, of_kind)                                                                                         \
     } break;
-    switch (64 * pairs + 16 * (places - 1) + rows) {
+    switch (64 * kind + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
@@ -202,63 +257,64 @@ static void NAME(along_line)(int rows, int pairs, int places, const convt_tap_cl
 
 /* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
    last of which goes over some lines twice. */
-INLINE void NAME(across)(const int part, int rows, int pairs, int places, const convt_tap_class *classes,
+INLINE void NAME(across)(const int part, int rows, int kind, int places, const convt_tap_class *classes,
                          const convt_lines *lines, const REAL *x, NAME(target) to)
 {
     const ptrdiff_t begin = to.begin;
     to.vector = lines->out_line;
-#define TILE(n, e, two)                                                                                                \
-    case 64 * two + 16 * (e - 1) + n: {                                                                                \
-        const int wide = TILE_VECTORS(n, two) > part ? TILE_VECTORS(n, two) / part : 1;                                \
+#define TILE(n, e, of_kind)                                                                                            \
+    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
+        const int wide = TILE_VECTORS(n, of_kind) > part ? TILE_VECTORS(n, of_kind) / part : 1;                        \
         for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
-            NAME(tile_out)(n, wide, two, e, classes, lines, x + i * lines->x_line, lines->x_line, to);                 \
+            NAME(tile_out)(n, wide, of_kind, e, 1, classes, lines, x + i * lines->x_line, lines->x_line, to);          \
         }                                                                                                              \
     } break;
-    switch (64 * pairs + 16 * (places - 1) + rows) {
+    switch (64 * kind + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
 }
 
-static void NAME(across_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
-                               const convt_lines *lines, const REAL *x, NAME(target) to)
+static void NAME(across_lines)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
+                               const REAL *x, NAME(target) to)
 {
-    NAME(across)(1, rows, pairs, places, classes, lines, x, to);
+    NAME(across)(1, rows, kind, places, classes, lines, x, to);
 }
 
-static void NAME(across_few_lines)(int rows, int pairs, int places, const convt_tap_class *classes,
+static void NAME(across_few_lines)(int rows, int kind, int places, const convt_tap_class *classes,
                                    const convt_lines *lines, const REAL *x, NAME(target) to)
 {
-    NAME(across)(2, rows, pairs, places, classes, lines, x, to);
+    NAME(across)(2, rows, kind, places, classes, lines, x, to);
 }
 
 #undef TILES
 
 /* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
-   r % places of out[r / places] or, for `pairs` of classes (up to 8 rows of each), row r of the first and of the second
-   are the two places of out[r]. One pass, so that the stores go on behind the next tile's products. `stream`: past the
-   caches, where out is aligned.
+   r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second are the
+   two places of out[r]; of one input channel there are up to 4 rows. One pass, so that the stores go on behind the next
+   tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
-   and 2 vectors of 4 took 4 % longer. */
-static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap_class *classes,
+   and 2 vectors of 4 took 4 % longer. Those of one channel lie across lines wherever they can. */
+static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, void **out, int stream)
 {
     const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
     const ptrdiff_t cells = (length + places - 1) / places;
-    const int rest = length % vector, wide = TILE_VECTORS(rows, pairs);
+    const int rest = length % vector, wide = TILE_VECTORS(rows, kind);
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && whole && (rest || vector * sizeof(OUTPUT) % 64);
     NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream};
     ptrdiff_t line = 0;
     /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
     const int least_lines = whole < 2 ? wide / 2 : wide;
-    if ((whole < wide || whole == wide + 1) && lines->count >= least_lines && !parts) {
+    const int suit = kind == CONVT_ONE_CHANNEL || whole < wide || whole == wide + 1;
+    if (suit && lines->count >= least_lines && !parts) {
         convt_lines these = *lines;
-        if (whole > wide) /* the others go along */
+        if (whole > wide && kind != CONVT_ONE_CHANNEL) /* the others go along */
             these.count = lines->count / wide * wide;
         to.stream = stream && lines->out_line * sizeof(OUTPUT) % 64 == 0;
         for (ptrdiff_t p = 0; p < cells; p += LANES) {
@@ -266,9 +322,9 @@ static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap
             to.begin = first * places;
             to.kept = length - to.begin < vector ? length - to.begin : 0;
             if (these.count >= wide)
-                NAME(across_lines)(rows, pairs, places, classes, &these, x + first, to);
+                NAME(across_lines)(rows, kind, places, classes, &these, x + first, to);
             else
-                NAME(across_few_lines)(rows, pairs, places, classes, &these, x + first, to);
+                NAME(across_few_lines)(rows, kind, places, classes, &these, x + first, to);
         }
         line = these.count;
         x += line * lines->x_line;
@@ -277,15 +333,17 @@ static void NAME(positions_out)(int rows, int pairs, int places, const convt_tap
         to.begin = line * lines->out_line;
         to.kept = 0;
         to.stream = stream;
-        NAME(along_line)(rows, pairs, places, classes, lines, whole, x, to);
+        NAME(along_line)(rows, kind, places, classes, lines, whole, x, to);
         to.begin += whole * vector;
         to.kept = rest;
         to.stream = 0;
         if (rest)
-            NAME(along_line)(rows, pairs, places, classes, lines, 1, x + whole * LANES, to);
+            NAME(along_line)(rows, kind, places, classes, lines, 1, x + whole * LANES, to);
         x += lines->x_line;
     }
 }
 
 #undef VECTORS
 #undef TILE_VECTORS
+#undef ONE_CHANNEL_VECTORS
+#undef MOST_RUN

@@ -224,6 +224,7 @@ class BoxPlan(Plan):
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
+            **({"shared loads": True} if self.table.one_channel else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
             **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
@@ -248,6 +249,8 @@ class BoxPlan(Plan):
         target = y
         if self.y_shape != self.output_shape:  # arrays whose coalesced axes do not follow each other are copied
             x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
+        if self.table.one_channel and target.strides[-1] != target.itemsize:  # written in one pass only
+            target = np.empty_like(target, order="C")
         done = _box_compute.run(
             x, target, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
         )

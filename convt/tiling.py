@@ -37,6 +37,47 @@ class TapClass(NamedTuple):
     kernel: tuple[tuple[int, ...], ...]
 
 
+MOST_RUN = 3  # taps
+
+
+def one_channel_classes(classes: Sequence[TapClass], inner: int, most: int) -> list[TapClass]:
+    """Classes of as many whole rows of `inner` places as fit into `most`, the same number each, of every shift that
+    one of these has; the kernel index is -1 where a place lacks it.
+
+    Shifts along rows come in turn, as a run of taps reads the same lines (`runs_of_lines`).
+    """
+    kernel_of = {
+        place: dict(zip(c.shifts, kernel, strict=True))
+        for c in classes
+        for place, kernel in zip(c.places, c.kernel, strict=True)
+    }
+    rows = len(kernel_of) // inner
+    together = max(n for n in range(1, rows + 1) if rows % n == 0 and n * inner <= max(most, inner)) * inner
+
+    def in_turn(shift: tuple[int, ...]) -> tuple[int, ...]:
+        *outer, row, column = (0, *shift)
+        return (*(-a for a in outer), -column, row)
+
+    merged = []
+    for first in range(0, len(kernel_of), together):
+        places = tuple(range(first, first + together))
+        shifts = tuple(sorted({shift for place in places for shift in kernel_of[place]}, key=in_turn))
+        kernel = tuple(tuple(kernel_of[place].get(shift, -1) for shift in shifts) for place in places)
+        merged.append(TapClass(places, shifts, kernel))
+    return merged
+
+
+def runs_of_lines(shifts: Sequence[tuple[int, ...]]) -> list[int]:
+    """Of each tap, how many from it on read one row further each, up to `MOST_RUN`."""
+    runs = [1] * len(shifts)
+    for t in range(len(shifts) - 2, -1, -1):
+        *outer, row, column = (0, *shifts[t])
+        if (0, *shifts[t + 1]) == (*outer, row + 1, column):
+            runs[t] = runs[t + 1] + 1
+    # Two and two of four rather than three and one.
+    return [2 if run == MOST_RUN + 1 else min(run, MOST_RUN) for run in runs]
+
+
 class Cells(NamedTuple):
     """A geometry cut into cells. Axis 0 is the batch, the others are spatial.
 

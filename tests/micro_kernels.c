@@ -22,34 +22,36 @@ static void report(const char *level, const char *kernel, int wrong)
     /* Output `row` of `rows` at place p, lanes along positions. */                                                    \
     static REAL sum_of_##REAL(const REAL *x, convt_tap_class of, int rows, int row, int p)                             \
     {                                                                                                                  \
+        const int channels = of.users ? 1 : CHANNELS;                                                                  \
         REAL sum = ((const REAL *)of.bias)[row];                                                                       \
         for (int t = 0; t < of.taps; t++)                                                                              \
-            for (int c = 0; c < CHANNELS; c++)                                                                         \
-                sum += x[of.tap_offset[t] + c * STEP + p] * ((const REAL *)of.w)[(t * CHANNELS + c) * rows + row];     \
+            for (int c = 0; c < channels && !(of.users && !(of.users[t] >> row & 1)); c++)                             \
+                sum += x[of.tap_offset[t] + c * STEP + p] * ((const REAL *)of.w)[(t * channels + c) * rows + row];     \
         return sum;                                                                                                    \
     }                                                                                                                  \
     /* `positions_out` into y[output][line]: how many elements are wrong, or written beside those. */                  \
-    static int wrong_lines_of_##REAL(CONVT_KERNELS_OF(REAL) k, int rows, const convt_tap_class *classes, int pairs,    \
+    static int wrong_lines_of_##REAL(CONVT_KERNELS_OF(REAL) k, int rows, const convt_tap_class *classes, int kind,     \
                                      int places, int length, int count, int aligned, int stream, const REAL *x,        \
                                      REAL *y)                                                                          \
     {                                                                                                                  \
         const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
         const convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                       \
-        const int outputs = pairs ? rows : rows / places;                                                              \
+        const int outputs = kind == CONVT_TWO_CLASSES ? rows : rows / places;                                          \
         REAL *targets[8];                                                                                              \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 18000; i++)                                                                                \
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
             targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
-        k->positions_out(rows, pairs, places, classes, &lines, x, (void **)targets, stream);                           \
+        k->positions_out(rows, kind, places, classes, &lines, x, (void **)targets, stream);                            \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length; p++) {                                                                     \
                     REAL *at = targets[i] + line * lines.out_line + p;                                                 \
                     const int e = p % places, place = line * lines.x_line + p / places;                                \
-                    wrong += *at != (pairs ? sum_of_##REAL(x, classes[e], rows, i, place)                              \
-                                           : sum_of_##REAL(x, classes[0], rows, i * places + e, place));               \
+                    wrong += *at != (kind == CONVT_TWO_CLASSES                                                         \
+                                         ? sum_of_##REAL(x, classes[e], rows, i, place)                                \
+                                         : sum_of_##REAL(x, classes[0], rows, i * places + e, place));                 \
                     *at = 99;                                                                                          \
                 }                                                                                                      \
         for (int i = 0; i < 18000; i++)                                                                                \
@@ -61,6 +63,10 @@ static void report(const char *level, const char *kernel, int wrong)
         static REAL x[4096], w[8192], bias[64], out[18000] __attribute__((aligned(64)));                               \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
         const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
+        /* Of one channel: three and two taps that lie a line apart, and a single one. */                              \
+        const ptrdiff_t shared_taps[6] = {1, 46, 91, 7, 52, 3};                                                        \
+        const uint8_t users[6] = {15, 5, 2, 1, 12, 8}, runs[6] = {3, 2, 1, 2, 1, 1};                                   \
+        const convt_tap_class shared = {6, shared_taps, w, bias, users, runs};                                         \
         const int n = 20, lanes = k->lanes;                                                                            \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 8192; i++) {                                                                               \
@@ -161,10 +167,16 @@ static void report(const char *level, const char *kernel, int wrong)
                 const int count = many >= 4 ? 1 : length <= 80 ? length % 13 + 1 : 9;                                  \
                 for (int places = 1; places <= 4; places *= 2)                                                         \
                     for (int r = places; r <= 8; r += places)                                                          \
-                        wrong += wrong_lines_of_##REAL(k, r, &one, 0, places, length, count, aligned, stream, x, out); \
+                        wrong += wrong_lines_of_##REAL(k, r, &one, CONVT_ONE_CLASS, places, length, count, aligned,    \
+                                                       stream, x, out);                                                \
+                for (int places = 1; places <= 4; places *= 2)                                                         \
+                    for (int r = places; r <= 4; r += places)                                                          \
+                        wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_ONE_CHANNEL, places, length, count,        \
+                                                       aligned, stream, x, out);                                       \
                 for (int r = 1; r <= 8; r++) {                                                                         \
                     const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};           \
-                    wrong += wrong_lines_of_##REAL(k, r, two, 1, 2, length, count, aligned, stream, x, out);           \
+                    wrong += wrong_lines_of_##REAL(k, r, two, CONVT_TWO_CLASSES, 2, length, count, aligned, stream, x, \
+                                                   out);                                                               \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \

@@ -224,6 +224,64 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
     assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 400))
+    | st.tuples(st.integers(1, 40), st.integers(1, 70))
+    | st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 36)),
+    kernel=st.tuples(*[st.integers(1, 7)] * 3),
+    group=st.integers(1, 4),
+    outputs=st.integers(1, 5),
+    strides=st.tuples(*[st.sampled_from([1, 2, 2, 3, 4])] * 3),
+    dilations=st.tuples(*[st.sampled_from([1, 1, 1, 2, 3])] * 3),
+    pads=st.tuples(*[st.integers(0, 2)] * 6),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(["contiguous", "sliced", "every second"]),
+    has_nan=st.booleans(),
+    seed=seeds,
+    threads=st.sampled_from([1, 3]),
+)
+def test_rows_and_lines_share_the_loads_of_one_input_channel(
+    level, size, kernel, group, outputs, strides, dilations, pads, dtype, layout, has_nan, seed, threads
+):
+    """A NaN reaches none but the outputs that have a tap on it, and nothing is written beside them."""
+    n = len(size)
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, (2, group, *size)), integer_data(rng, (group, outputs, *kernel[:n]))
+    x = x.astype(np.float64)
+    if has_nan:
+        x.reshape(-1)[rng.integers(0, x.size)] = np.nan
+    attributes = {"strides": strides[:n], "dilations": dilations[:n], "pads": pads[: 2 * n], "group": group}
+    try:
+        wanted = oracle(x, w, None, attributes, dtype)
+    except ValueError:
+        return
+    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, path)):
+        convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, n_threads=threads, **attributes)
+    np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
+    if out.base is not None:
+        out[...] = 0
+        assert not out.base.any()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "shared"), [(4, 2, True), (3, 1, True), (8, 4, True), (2, 2, False), (6, 2, False)]
+)
+def test_loads_are_shared_where_taps_or_lines_have_them_in_common(level, kernel, stride, shared):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(
+            np.ones((8, 1, kernel, kernel), np.float32),
+            strides=[stride] * 2,
+            pads=[(kernel - stride) // 2] * 4,
+            group=8,
+        )
+        assert layer.explain((1, 8, 20, 20))["tiles"].get("shared loads", False) == shared
+
+
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @settings(max_examples=200, deadline=None)
 @given(
@@ -1334,7 +1392,9 @@ def test_every_path_is_reached(way):
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
     dtype = np.float32 if in_pieces(level, np.float32) or not most_pieces(level) else BFLOAT16
-    if most_pieces(level) and path != paths.POSITIONS:
+    if path == paths.POSITIONS:
+        path = paths.POSITION_WORDS if multiplies_words(level) else path
+    elif most_pieces(level):
         path = next(p for p in paths.PIECE_PATHS if p[1:3] == path[1:3] and p.image_runs == path.image_runs)
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones(w_shape, dtype), strides=[2, 2], pads=[pad] * 4, group=group)
