@@ -41,8 +41,8 @@ MOST_RUN = 3  # taps
 
 
 def one_channel_classes(classes: Sequence[TapClass], inner: int, most: int) -> list[TapClass]:
-    """Classes of as many whole rows of `inner` places as fit into `most`, the same number each, of every shift that
-    one of these has; the kernel index is -1 where a place lacks it.
+    """Classes of as many whole rows of `inner` places as fit into `most`, the same number each, of every shift
+    that one of these has; the kernel index is -1 where a place lacks it.
 
     Shifts along rows come in turn, as a run of taps reads the same lines (`runs_of_lines`).
     """
