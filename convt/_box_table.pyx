@@ -104,13 +104,15 @@ def vectors_in_one_pass(
     lanes, most_sums, *_ = tile_limits(level, double, 0)
     last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
     width, inner = last[BOX], last[STRIDE]
-    if inner not in (1, 2, 4) or sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+    if sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+        return OnePass()
+    if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not words)) and shares_loads(layout):
+        return OnePass(True, one_channel=True)
+    if inner not in (1, 2, 4):
         return OnePass()
     # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
     alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
     four_in_one = inner == 4 and all(len({p % 4 for p in c.places}) == 4 for c in classes)
-    if in_channels == 1 and shares_loads(layout):
-        return OnePass(True, one_channel=True)
     if words:
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which fill 7
         # of 8 lanes, 0.9.
@@ -291,7 +293,7 @@ cdef class BoxTable:
             self.runs = np.array([run for c in classes for run in runs_of_lines(c.shifts)], dtype=np.uint8)
             self.users = np.array(
                 [
-                    sum((c.kernel[row % self.together][t] >= 0) << row for row in range(MAX_ONE_CHANNEL_ROWS))
+                    sum((c.kernel[row % self.together][t] >= 0) << row for row in range(MAX_ROWS))
                     for c in classes
                     for t in range(len(c.shifts))
                 ],

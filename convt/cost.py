@@ -236,7 +236,9 @@ def positions_stored(work: Work) -> float:
     in_lines = halves or (work.one_pass and not work.path.tiles)
     shared = not in_lines and row * item % 64 and row * item < LONG_ROW_BYTES
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
-    scalar = work.geometry.axes[-1].stride not in (1, 2, 3, 4, 6, 8)  # places are interleaved one by one
+    stride = work.geometry.axes[-1].stride
+    # Other numbers of places are interleaved one by one or, where they fill a vector, in squares.
+    scalar = 0.0 if stride in (1, 2, 3, 4, 6, 8) else 0.25 if stride >= work.lanes else 1.0
     if work.one_pass and (work.dots or work.path.words):
         return filled + DOT_ROW_CYCLES * outputs / row
     if work.one_pass and work.path.tiles:

@@ -364,6 +364,32 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
         NAME(interleave_cells)(places, rows, n - LANES, out, places * LANES, 0);
 }
 
+/* A vector of places at least, as transposed squares, the last ones over some places and cells once more: kernel 32,
+   stride 16, took 0.85 of the time. */
+static void NAME(interleave_squares)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
+{
+    stream = stream && places % LANES == 0 && ON_VECTOR(out);
+    for (ptrdiff_t i = 0; i < n; i += LANES) {
+        i = i < n - LANES || n < LANES ? i : n - LANES;
+        for (ptrdiff_t e = 0; e < places; e += LANES) {
+            VECTOR block[LANES];
+            e = e < places - LANES ? e : places - LANES;
+            UNROLLED (j, LANES)
+                block[j] = LOAD(rows[e + j] + i);
+            NAME(transpose_registers)(block);
+            UNROLLED (j, LANES) {
+                REAL *const at = out + (i + j) * places + e;
+                if (j < n - i) {
+                    if (stream)
+                        STREAM(at, block[j]);
+                    else
+                        STORE(at, block[j]);
+                }
+            }
+        }
+    }
+}
+
 /* `n` cells of `places` outputs each: out[i*places + e] = rows[e][i]. `stream`: past the caches. Of a row at least a
    vector is read. */
 static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
@@ -380,7 +406,10 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
         PLACES(6)
         PLACES(8)
     default:
-        NAME(interleave_singly)(0, n, places, rows, out);
+        if (places >= LANES)
+            NAME(interleave_squares)(n, places, rows, out, stream);
+        else
+            NAME(interleave_singly)(0, n, places, rows, out);
     }
 #undef PLACES
 }

@@ -113,7 +113,7 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kin
         OUTPUT *target = to.out[i] + to.begin;
         const int past_caches = to.stream && !to.kept && ALIGNED(target, places);
         UNROLLED (v, vectors) {
-            VECTOR cells[4];
+            VECTOR cells[8];
             UNROLLED (e, places)
                 cells[e] = kind == CONVT_TWO_CLASSES ? sums[e][i][v] : sums[0][i * places + e][v];
             NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
@@ -192,8 +192,9 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 
 /* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Of
    one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
+#define ONE_CHANNEL_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
 #define ONE_CHANNEL_VECTORS(rows)                                                                                      \
-    ((OPERANDS - MOST_RUN) / ((rows) + 1) > 8 ? 8 : (OPERANDS - MOST_RUN) / ((rows) + 1) / 2 * 2)
+    (ONE_CHANNEL_SPARE(rows) > 8 ? 8 : ONE_CHANNEL_SPARE(rows) < 2 ? 1 : ONE_CHANNEL_SPARE(rows) / 2 * 2)
 #define TILE_VECTORS(rows, kind)                                                                                       \
     ((kind) == CONVT_ONE_CHANNEL ? ONE_CHANNEL_VECTORS(rows)                                                           \
                                  : VECTORS((kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows)))
@@ -228,7 +229,9 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(4, 1, CONVT_ONE_CHANNEL)                                                                                      \
     TILE(2, 2, CONVT_ONE_CHANNEL)                                                                                      \
     TILE(4, 2, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(4, 4, CONVT_ONE_CHANNEL)
+    TILE(3, 3, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(4, 4, CONVT_ONE_CHANNEL)                                                                                      \
+    TILE(8, 8, CONVT_ONE_CHANNEL)
 
 /* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
@@ -346,4 +349,5 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
 #undef VECTORS
 #undef TILE_VECTORS
 #undef ONE_CHANNEL_VECTORS
+#undef ONE_CHANNEL_SPARE
 #undef MOST_RUN

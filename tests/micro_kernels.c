@@ -65,7 +65,7 @@ static void report(const char *level, const char *kernel, int wrong)
         const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
         /* Of one channel: three and two taps that lie a line apart, and a single one. */                              \
         const ptrdiff_t shared_taps[6] = {1, 46, 91, 7, 52, 3};                                                        \
-        const uint8_t users[6] = {15, 5, 2, 1, 12, 8}, runs[6] = {3, 2, 1, 2, 1, 1};                                   \
+        const uint8_t users[6] = {255, 85, 2, 161, 12, 24}, runs[6] = {3, 2, 1, 2, 1, 1};                              \
         const convt_tap_class shared = {6, shared_taps, w, bias, users, runs};                                         \
         const int n = 20, lanes = k->lanes;                                                                            \
         int wrong = 0;                                                                                                 \
@@ -169,8 +169,8 @@ static void report(const char *level, const char *kernel, int wrong)
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, CONVT_ONE_CLASS, places, length, count, aligned,    \
                                                        stream, x, out);                                                \
-                for (int places = 1; places <= 4; places *= 2)                                                         \
-                    for (int r = places; r <= 4; r += places)                                                          \
+                for (int places = 1; places <= 8; places += places < 4 ? 1 : 4)                                        \
+                    for (int r = places; r <= (places > 4 ? 8 : 4); r += places)                                       \
                         wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_ONE_CHANNEL, places, length, count,        \
                                                        aligned, stream, x, out);                                       \
                 for (int r = 1; r <= 8; r++) {                                                                         \
@@ -183,8 +183,8 @@ static void report(const char *level, const char *kernel, int wrong)
         k->drain();                                                                                                    \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \
-        const REAL *rows[16];                                                                                          \
-        for (int i = 0; i < 16; i++)                                                                                   \
+        const REAL *rows[20];                                                                                          \
+        for (int i = 0; i < 20; i++)                                                                                   \
             rows[i] = x + 31 * i;                                                                                      \
         for (int blocks = 1; blocks * lanes * sizeof(REAL) <= 64; blocks++)                                            \
             for (int both = 0; both < 4; both++) { /* with a bias or without, past the caches or not */                \
@@ -211,7 +211,7 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " transpose_to", wrong);                                                                   \
         wrong = 0;                                                                                                     \
-        for (int places = 1; places <= 9; places++)                                                                    \
+        for (int places = 1; places <= 20; places++)                                                                   \
             for (int stream = 0; stream < 2; stream++)                                                                 \
                 for (int shift = 0; shift < 3; shift++) {                                                              \
                     for (int m = 1; m <= 2 * n; m++) {                                                                 \
