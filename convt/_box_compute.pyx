@@ -39,9 +39,6 @@ cnp.import_array()
 
 cdef enum:
     FEW_COLUMNS = 32  # of columns first
-    # Bytes of results of one input channel that pass the caches: they wait for little but their stores, which the
-    # third-level cache takes faster. 4 MB took 0.6 to 0.95 of the time (Zen 4), 8 MB 1.0 to 1.1.
-    ONE_CHANNEL_STREAM = 1 << 23
     NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
 
 # For the estimate.
@@ -278,11 +275,7 @@ def run(
     vectors_out = operands.one_pass and not table.pieces
     if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
-    if operands.plain:
-        operands.stream = y.nbytes >= table.level.stream_bytes
-    else:
-        operands.stream = table.guarded and y.nbytes >= table.level.tiles.stream_bytes
-    operands.stream &= table.in_channels > 1 or y.nbytes >= ONE_CHANNEL_STREAM
+    operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     shared_lines = <size_t> operands.y % CACHE_LINE > 0
     for a in range(y.ndim - 1):

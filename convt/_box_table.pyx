@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convt._levels cimport TILE_CHANNELS, find_level
+from convt._levels cimport TILE_CHANNELS, find_level, is_amd
 
 from convt._levels import stream_bytes, tile_limits
 from convt.tiling import TapClass, one_channel_classes, runs_of_lines, taps_of_row
@@ -231,6 +231,7 @@ cdef class BoxTable:
         self.words = words
         self.guarded = pieces or words
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
+        self.stream_bytes = self.level.tiles.stream_bytes if self.guarded else self.level.stream_bytes
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
@@ -245,6 +246,8 @@ cdef class BoxTable:
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
         self.blocks = (self.out_channels + block - 1) // block
+        if self.in_channels == 1 and is_amd():
+            self.stream_bytes = max(self.stream_bytes, ONE_CHANNEL_STREAM)
         self.depth = self.in_channels
         self.unit = 1
         if pieces:

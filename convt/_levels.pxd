@@ -177,4 +177,7 @@ cdef enum:
     TILE_CHANNELS = 32
     TILE_FLOATS = 256  # of memory that one tile register holds
 
+cdef extern from "levels.h" nogil:
+    bint is_amd "convt_is_amd" ()
+
 cdef const convt_level *find_level(str level) except NULL

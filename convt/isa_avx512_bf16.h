@@ -320,5 +320,5 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
 /* Only where these products are worth it: Sapphire Rapids makes 112 GFLOP/s of them, half of what multiply-adds do. */
 static int convt_avx512_bf16_runs_here(void)
 {
-    return convt_avx512_runs_here() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+    return convt_avx512_runs_here() && __builtin_cpu_supports("avx512bf16") && convt_is_amd();
 }

@@ -134,4 +134,13 @@ typedef struct {
     convt_tiles tiles;
 } convt_level;
 
+static inline int convt_is_amd(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd");
+#else
+    return 0;
+#endif
+}
+
 #endif
