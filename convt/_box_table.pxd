@@ -14,7 +14,7 @@ cdef enum:
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     MAX_ROWS = 8  # of a tile with lanes along positions
-    MAX_ONE_CHANNEL_ROWS = 4  # of one input channel, which leave registers for what they share
+    MAX_SHARED_ROWS = 4  # that share loads, and leave registers for what they load; more if a row has more places
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
@@ -89,13 +89,15 @@ cdef class BoxTable:
     cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
-    cdef readonly bint one_channel  # of input, and tiles of places that some taps are not for
-    cdef uint8_t[::1] users  # then: of a class's tap a bit for each row of a tile, set where it has the tap
-    cdef uint8_t[::1] runs  # as `convt.tiling.runs_of_lines`
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
+    # In one pass only: of one input channel, classes of whole rows of places, some taps of which are not for all of
+    # them; `users` has of a class's tap a bit for each row of a tile, `runs` is as `convt.tiling.runs_of_lines`.
+    cdef readonly bint shares_loads
+    cdef uint8_t[::1] users, runs
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
+    cdef Py_ssize_t tile_vectors  # of a whole tile in one pass
     cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
     cdef readonly bint strips  # input is packed strip by strip
     cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x allows it

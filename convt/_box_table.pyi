@@ -6,14 +6,14 @@ from convt.tiling import BoxLayout
 class OnePass(NamedTuple):
     possible: bool = False
     pairs: bool = False
-    one_channel: bool = False
+    shares_loads: bool = False
     strips: bool = False
     joins_rows: bool = False
 
 class BoxTable:
     slice: int
     one_pass: bool
-    one_channel: bool
+    shares_loads: bool
     near: int
     strips: bool
     joins_rows: bool

@@ -12,7 +12,7 @@ import numpy as np
 from convt._levels cimport TILE_CHANNELS, find_level, is_amd
 
 from convt._levels import stream_bytes, tile_limits
-from convt.tiling import TapClass, one_channel_classes, runs_of_lines, taps_of_row
+from convt.tiling import TapClass, classes_sharing_loads, runs_of_lines, taps_of_row
 
 
 def tiles_in_one_pass(layout, Py_ssize_t block):
@@ -36,7 +36,7 @@ class OnePass(NamedTuple):
 
     possible: bool = False
     pairs: bool = False  # two classes together make a row of outputs
-    one_channel: bool = False  # of input, which rows of outputs share the loads of
+    shares_loads: bool = False  # of one input channel, which rows of outputs have in common
     strips: bool = False  # the input is packed strip by strip
     joins_rows: bool = False  # rows of cells are multiplied as one line, where they follow each other in memory
 
@@ -87,8 +87,8 @@ cdef bint shares_loads(layout):
     if len(layout.classes) > 1:
         return True
     places = len(layout.classes[0].places)
-    [merged] = one_channel_classes(layout.classes, places, MAX_ONE_CHANNEL_ROWS)
-    return places < MAX_ONE_CHANNEL_ROWS and max(runs_of_lines(merged.shifts), default=1) > 1
+    [merged] = classes_sharing_loads(layout.classes, places, MAX_SHARED_ROWS)
+    return places < MAX_SHARED_ROWS and max(runs_of_lines(merged.shifts), default=1) > 1
 
 
 def vectors_in_one_pass(
@@ -107,7 +107,7 @@ def vectors_in_one_pass(
     if sum(len(c.places) for c in classes) // inner > MAX_OUTER:
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not words)) and shares_loads(layout):
-        return OnePass(True, one_channel=True)
+        return OnePass(True, shares_loads=True)
     if inner not in (1, 2, 4):
         return OnePass()
     # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
@@ -231,7 +231,7 @@ cdef class BoxTable:
         self.words = words
         self.guarded = pieces or words
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
-        self.stream_bytes = self.level.tiles.stream_bytes if self.guarded else self.level.stream_bytes
+        self.stream_bytes = self.level.stream_bytes if plain else self.level.tiles.stream_bytes
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
@@ -287,10 +287,10 @@ cdef class BoxTable:
             self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
         elif not along_channels and not columns_first:
             one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain, words)
-            self.one_pass, self.pairs, self.one_channel, self.strips, self.joins_rows = one_pass
-        if self.one_channel:
-            self.most_rows = MAX_ONE_CHANNEL_ROWS if self.most_sums >= MANY_SUMS else MAX_ONE_CHANNEL_ROWS // 2
-            classes = one_channel_classes(classes, layout.axes[self.n_axes - 1, STRIDE], self.most_rows)
+            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows = one_pass
+        if self.shares_loads:
+            self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
+            classes = classes_sharing_loads(classes, layout.axes[self.n_axes - 1, STRIDE], self.most_rows)
             self.together = len(classes[0].places)
             self.most_rows = max(1, self.most_rows // self.together) * self.together
             self.runs = np.array([run for c in classes for run in runs_of_lines(c.shifts)], dtype=np.uint8)
@@ -427,6 +427,7 @@ cdef class BoxTable:
         cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * together))
         cdef Py_ssize_t item = sizeof(double) if self.double else sizeof(float)
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * item)
+        self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):
             # Whole tiles wide, however many channels.

@@ -14,7 +14,7 @@ cdef extern from "levels.h" nogil:
     enum:
         ONE_CLASS "CONVT_ONE_CLASS"
         TWO_CLASSES "CONVT_TWO_CLASSES"
-        ONE_CHANNEL "CONVT_ONE_CHANNEL"
+        SHARED_LOADS "CONVT_SHARED_LOADS"
     ctypedef struct lines_t "convt_lines":
         Py_ssize_t length
         Py_ssize_t count

@@ -160,9 +160,9 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if work.in_channels == 1 and (work.dots or path.words):  # half of every pair is 0: up to 3.3 times as long
+    if work.in_channels == 1 and work.dots:  # half of every pair is 0: up to 3.3 times as long
         columns = geometry.out_channels // geometry.group * work.kernel
-        if path.along_channels or (columns < DOT_COLUMNS and not path.words):
+        if path.along_channels or columns < DOT_COLUMNS:
             return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save

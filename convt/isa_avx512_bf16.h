@@ -282,7 +282,7 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
             _mm256_mask_storeu_epi16(at, (__mmask16)((1u << kept) - 1), halves);
         return;
     }
-    VECTOR words[4];
+    VECTOR words[4]; /* nobody asks for three places */
     UNROLLED (i, places / 2)
         words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
     convt_avx512_f32_interleave_registers(places / 2, words);

@@ -21,7 +21,7 @@ typedef struct {
 
 /* What makes up a tile of `positions_out`: some rows of a class, as many of each of two, or places of one class that
    some taps of one input channel are not for. */
-enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_ONE_CHANNEL };
+enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
    input, and so many elements from one line to the next and from one channel to the next. */

@@ -7,8 +7,8 @@
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
      NAME(write_cells)(places, cells, at, kept, past_caches)
-                                          LANES cells, a vector of sums for each of their places (1, 2 or 4), as outputs
-                                          that follow each other: `kept` of them or, if that is 0, all */
+                                          LANES cells, a vector of sums for each of their places (1, 2, 4 or 8, or 3),
+   as outputs that follow each other: `kept` of them or, if that is 0, all */
 
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
    `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
@@ -124,9 +124,9 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kin
 /* Of one input channel, whose taps are for some rows each: what several rows read is loaded once and, where vectors lie
    `across` lines, so is what several taps of a run do. Most loads cross cache lines, and took longer than the products:
    a depthwise layer, kernel 4, stride 2, 64 x 64, took 1.5 times as long. */
-#define MOST_RUN 3
-INLINE void NAME(one_channel)(const int rows, const int vectors, const int across, const convt_tap_class *of,
-                              const REAL *x, ptrdiff_t x_vector, VECTOR (*sums)[8])
+#define MOST_RUN 3 /* as in tiling.py */
+INLINE void NAME(shared_loads)(const int rows, const int vectors, const int across, const convt_tap_class *of,
+                               const REAL *x, ptrdiff_t x_vector, VECTOR (*sums)[8])
 {
     const REAL *w = of->w, *bias = of->bias;
     UNROLLED (r, rows)
@@ -170,8 +170,8 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 #define SUM(i, sums)                                                                                                   \
     NAME(positions_tile)(rows, vectors, classes[i].taps, classes[i].tap_offset, lines->channels, x, lines->x_channel,  \
                          x_vector, 0, 0, classes[i].w, classes[i].bias, sums)
-    if (kind == CONVT_ONE_CHANNEL)
-        NAME(one_channel)(rows, vectors, across, classes, x, x_vector, sums[0]);
+    if (kind == CONVT_SHARED_LOADS)
+        NAME(shared_loads)(rows, vectors, across, classes, x, x_vector, sums[0]);
     else
         SUM(0, sums[0]);
     if (kind == CONVT_TWO_CLASSES && 2 * rows * vectors > ACCUMULATORS) {
@@ -190,17 +190,14 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     NAME(write_tile)(kind == CONVT_TWO_CLASSES ? rows : rows / places, vectors, kind, places, sums, to);
 }
 
-/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. But
-   three rows of eight vectors fill as many registers: dcgan_l5_n64 took 0.82 (bfloat16) and 0.92 (float32) of the time,
-   compressai_out3 1.02 and 1.09. Of one channel there are registers for the inputs of a run and a weight besides, and
-   tiles divide lines evenly. */
-#define KEEPS_BOTH(rows) ((rows) <= 4 && ((rows) != 3 || ACCUMULATORS < 24))
-#define ONE_CHANNEL_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
-#define ONE_CHANNEL_VECTORS(rows)                                                                                      \
-    (ONE_CHANNEL_SPARE(rows) > 8 ? 8 : ONE_CHANNEL_SPARE(rows) < 2 ? 1 : ONE_CHANNEL_SPARE(rows) / 2 * 2)
+/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Of
+   one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
+#define SHARED_LOADS_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
+#define SHARED_LOADS_VECTORS(rows)                                                                                     \
+    (SHARED_LOADS_SPARE(rows) > 8 ? 8 : SHARED_LOADS_SPARE(rows) < 2 ? 1 : SHARED_LOADS_SPARE(rows) / 2 * 2)
 #define TILE_VECTORS(rows, kind)                                                                                       \
-    ((kind) == CONVT_ONE_CHANNEL ? ONE_CHANNEL_VECTORS(rows)                                                           \
-                                 : VECTORS((kind) == CONVT_TWO_CLASSES && KEEPS_BOTH(rows) ? 2 * (rows) : (rows)))
+    ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows)                                                         \
+                                  : VECTORS((kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows)))
 
 /* The tiles of `positions_out`: their rows, places and kind. */
 #define TILES                                                                                                          \
@@ -226,15 +223,15 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(6, 2, CONVT_TWO_CLASSES)                                                                                      \
     TILE(7, 2, CONVT_TWO_CLASSES)                                                                                      \
     TILE(8, 2, CONVT_TWO_CLASSES)                                                                                      \
-    TILE(1, 1, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(2, 1, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(3, 1, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(4, 1, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(2, 2, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(4, 2, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(3, 3, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(4, 4, CONVT_ONE_CHANNEL)                                                                                      \
-    TILE(8, 8, CONVT_ONE_CHANNEL)
+    TILE(1, 1, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(2, 1, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(3, 1, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(4, 1, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(2, 2, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(4, 2, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(3, 3, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(4, 4, CONVT_SHARED_LOADS)                                                                                     \
+    TILE(8, 8, CONVT_SHARED_LOADS)
 
 /* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
@@ -299,8 +296,8 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 /* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
    r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second are the
-   two places of out[r]; of one input channel there are up to 4 rows. One pass, so that the stores go on behind the next
-   tile's products. `stream`: past the caches, where out is aligned.
+   two places of out[r]. Where loads are shared there are 3 and 8 places too, and 4 rows or a row of places. One pass,
+   so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
@@ -317,10 +314,10 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
     ptrdiff_t line = 0;
     /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
     const int least_lines = whole < 2 ? wide / 2 : wide;
-    const int suit = kind == CONVT_ONE_CHANNEL || whole < wide || whole == wide + 1;
+    const int suit = kind == CONVT_SHARED_LOADS || whole < wide || whole == wide + 1;
     if (suit && lines->count >= least_lines && !parts) {
         convt_lines these = *lines;
-        if (whole > wide && kind != CONVT_ONE_CHANNEL) /* the others go along */
+        if (whole > wide && kind != CONVT_SHARED_LOADS) /* the others go along */
             these.count = lines->count / wide * wide;
         to.stream = stream && lines->out_line * sizeof(OUTPUT) % 64 == 0;
         for (ptrdiff_t p = 0; p < cells; p += LANES) {
@@ -351,7 +348,6 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
 
 #undef VECTORS
 #undef TILE_VECTORS
-#undef ONE_CHANNEL_VECTORS
-#undef ONE_CHANNEL_SPARE
-#undef KEEPS_BOTH
+#undef SHARED_LOADS_VECTORS
+#undef SHARED_LOADS_SPARE
 #undef MOST_RUN

@@ -10,6 +10,7 @@ import numpy as np
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
 from convt._levels import most_pieces
+from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.coalesce import coalesce_axes
 from convt.geometry import ITEMSIZE, Geometry
@@ -224,7 +225,7 @@ class BoxPlan(Plan):
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
-            **({"shared loads": True} if self.table.one_channel else {}),
+            **({"shared loads": True} if self.table.shares_loads else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
             **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
@@ -249,12 +250,12 @@ class BoxPlan(Plan):
         target = y
         if self.y_shape != self.output_shape:  # arrays whose coalesced axes do not follow each other are copied
             x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
-        if self.table.one_channel and target.strides[-1] != target.itemsize:  # written in one pass only
-            target = np.empty_like(target, order="C")
+        if self.table.shares_loads and target.strides[-1] != target.itemsize:  # written in one pass only
+            target = empty_aligned(target.shape, target.dtype)
         done = _box_compute.run(
             x, target, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
         )
-        if done and not y.flags.c_contiguous and not np.may_share_memory(target, y):
+        if done and not np.may_share_memory(target, y):
             y[...] = target.reshape(y.shape)
         return done
 

@@ -30,17 +30,20 @@ MAX_AXES = 8
 
 
 class TapClass(NamedTuple):
-    """Places of a cell that read the same inputs. ``kernel[i][t]`` is the kernel index of place i, shift t."""
+    """Places of a cell that read the same inputs. ``kernel[i][t]`` is the kernel index of place i, shift t.
+
+    Of `classes_sharing_loads` they read most of them alike; the index is -1 where a place lacks the tap.
+    """
 
     places: tuple[int, ...]
     shifts: tuple[tuple[int, ...], ...]
     kernel: tuple[tuple[int, ...], ...]
 
 
-MOST_RUN = 3  # taps
+MOST_RUN = 3  # taps, as in micro_positions.h
 
 
-def one_channel_classes(classes: Sequence[TapClass], inner: int, most: int) -> list[TapClass]:
+def classes_sharing_loads(classes: Sequence[TapClass], inner: int, most: int) -> list[TapClass]:
     """Classes of as many whole rows of `inner` places as fit into `most`, the same number each, of every shift
     that one of these has; the kernel index is -1 where a place lacks it.
 

@@ -171,7 +171,7 @@ static void report(const char *level, const char *kernel, int wrong)
                                                        stream, x, out);                                                \
                 for (int places = 1; places <= 8; places += places < 4 ? 1 : 4)                                        \
                     for (int r = places; r <= (places > 4 ? 8 : 4); r += places)                                       \
-                        wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_ONE_CHANNEL, places, length, count,        \
+                        wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_SHARED_LOADS, places, length, count,       \
                                                        aligned, stream, x, out);                                       \
                 for (int r = 1; r <= 8; r++) {                                                                         \
                     const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};           \
