@@ -7,8 +7,8 @@
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
      NAME(write_cells)(places, cells, at, kept, past_caches)
-                                          LANES cells, a vector of sums for each of their places (1, 2, 4 or 8, or 3),
-   as outputs that follow each other: `kept` of them or, if that is 0, all */
+                                          LANES cells, a vector of sums for each of their places (1, 2, 3, 4 or 8), as
+                                          outputs that follow each other: `kept` of them or, if that is 0, all */
 
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
    `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
@@ -296,12 +296,12 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 /* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
    r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second are the
-   two places of out[r]. Where loads are shared there are 3 and 8 places too, and 4 rows or a row of places. One pass,
-   so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
+   two places of out[r]. Where loads are shared there may be 3 or 8 places too, and 4 rows or as many as places. One
+   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
-   and 2 vectors of 4 took 4 % longer. Those of one channel lie across lines wherever they can. */
+   and 2 vectors of 4 took 4 % longer. Where loads are shared they lie across lines wherever they can. */
 static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, void **out, int stream)
 {
