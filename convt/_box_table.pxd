@@ -42,8 +42,8 @@ cdef enum:
     SLACK = 8  # vectors that `positions` may read and write past a run
     CACHE_LINE = 64
     # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their
-    # stores, which the third-level cache takes three times as fast. 4 MB took 0.6 to 0.95 of the time (Zen 4), 8 MB 1.0
-    # to 1.1. On Intel's they take 1.9 times as long through the caches.
+    # stores, which the third-level cache takes three times as fast. 4 MB took 0.57 to 0.98 of the time (Zen 4, four
+    # layers). On Intel's they take 1.9 times as long through the caches.
     ONE_CHANNEL_STREAM = 1 << 23
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
@@ -97,7 +97,7 @@ cdef class BoxTable:
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
-    cdef Py_ssize_t tile_vectors  # of a whole tile in one pass
+    cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared
     cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
     cdef readonly bint strips  # input is packed strip by strip
     cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x allows it

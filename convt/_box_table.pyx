@@ -86,9 +86,9 @@ cdef bint shares_loads(layout):
     """
     if len(layout.classes) > 1:
         return True
-    places = len(layout.classes[0].places)
-    [merged] = classes_sharing_loads(layout.classes, places, MAX_SHARED_ROWS)
-    return places < MAX_SHARED_ROWS and max(runs_of_lines(merged.shifts), default=1) > 1
+    shifts = {(0, *shift) for shift in layout.classes[0].shifts}
+    few = len(layout.classes[0].places) < MAX_SHARED_ROWS
+    return few and any((*outer, row + 1, column) in shifts for *outer, row, column in shifts)
 
 
 def vectors_in_one_pass(
@@ -231,7 +231,6 @@ cdef class BoxTable:
         self.words = words
         self.guarded = pieces or words
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
-        self.stream_bytes = self.level.stream_bytes if plain else self.level.tiles.stream_bytes
         self.axes = layout.axes
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
@@ -246,6 +245,7 @@ cdef class BoxTable:
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
         self.blocks = (self.out_channels + block - 1) // block
+        self.stream_bytes = self.level.stream_bytes if plain else self.level.tiles.stream_bytes
         if self.in_channels == 1 and is_amd():
             self.stream_bytes = max(self.stream_bytes, ONE_CHANNEL_STREAM)
         self.depth = self.in_channels

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 cdef extern from "levels.h" nogil:
+    bint is_amd "convt_is_amd" ()
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
@@ -176,8 +177,5 @@ cdef enum:
     TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
     TILE_CHANNELS = 32
     TILE_FLOATS = 256  # of memory that one tile register holds
-
-cdef extern from "levels.h" nogil:
-    bint is_amd "convt_is_amd" ()
 
 cdef const convt_level *find_level(str level) except NULL

@@ -365,7 +365,7 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
 }
 
 /* A vector of places at least, as transposed squares, the last ones over some places and cells once more: kernel 32,
-   stride 16, took 0.85 of the time. */
+   stride 16, took 0.88 of the time. */
 static void NAME(interleave_squares)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream)
 {
     stream = stream && places % LANES == 0 && ON_VECTOR(out);

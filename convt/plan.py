@@ -255,7 +255,7 @@ class BoxPlan(Plan):
         done = _box_compute.run(
             x, target, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
         )
-        if done and not np.may_share_memory(target, y):
+        if done and target is not y and not np.may_share_memory(target, y):
             y[...] = target.reshape(y.shape)
         return done
 

@@ -1469,16 +1469,10 @@ def test_words_that_pass_the_caches(level, stride, outputs):
 def test_shared_loads_that_pass_the_caches(level, stride, dtype):
     path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
     rng = np.random.default_rng(0)
-    kernel, pad, group = (2 * stride, stride // 2, 24) if stride > 1 else (3, 1, 24)
-    x, w = (
-        integer_data(rng, (1, group, 264 // stride, 768 // stride)),
-        integer_data(rng, (group, 1, kernel, kernel)),
-    )
-    x, w, attributes = (
-        x.astype(dtype),
-        w.astype(dtype),
-        {"strides": [stride] * 2, "pads": [pad] * 4, "group": group},
-    )
+    kernel, pad = (2 * stride, stride // 2) if stride > 1 else (3, 1)
+    x = integer_data(rng, (1, 24, 264 // stride, 768 // stride)).astype(dtype)
+    w = integer_data(rng, (24, 1, kernel, kernel)).astype(dtype)
+    attributes = {"strides": [stride] * 2, "pads": [pad] * 4, "group": 24}
     wanted = oracle(x, w, None, attributes, dtype)
     assert wanted.nbytes >= 1 << 23
     out = empty_aligned(wanted.shape, wanted.dtype)
