@@ -275,6 +275,8 @@ def run(
     vectors_out = operands.one_pass and not table.pieces
     if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
+    if table.along_channels and y.strides[1] == y.itemsize:  # the channels of a place are a row
+        row_bytes = y.shape[1] * y.itemsize
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     shared_lines = <size_t> operands.y % CACHE_LINE > 0

@@ -13,6 +13,7 @@ from convt._levels cimport real_t
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two
     INTERLEAVED = 512  # floats that wait to be narrowed
+    MOST_WIDE = 512  # sums of a row that wait to be written
 
 
 cdef inline void store_line(
@@ -107,6 +108,21 @@ cdef inline void list_sums(
             cursor.place %= inner
 
 
+cdef inline void store_place(
+    BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, real_t *sums, char *y
+) noexcept nogil:
+    """An output of each of `channels` channels, which follow each other in memory. The bias is added to `sums`."""
+    if real_t is float:
+        table.level.f32.add_rows(1, channels, bias, 0, sums, 0)
+        if operands.plain:
+            table.level.f32.interleave(channels, 1, <const real_t **> &sums, <real_t *> y, operands.stream)
+        else:
+            table.halves.narrow(operands.dtype == BFLOAT16, sums, channels, <uint16_t *> y)
+    else:
+        table.level.f64.add_rows(1, channels, bias, 0, sums, 0)
+        table.level.f64.interleave(channels, 1, <const real_t **> &sums, <real_t *> y, operands.stream)
+
+
 cdef void store_channels(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, Py_ssize_t row,
     Py_ssize_t row_outputs, Py_ssize_t total, const Py_ssize_t *sum_step, char *y, const Scratch *scratch,
@@ -129,6 +145,10 @@ cdef void store_channels(
     cdef const real_t *sums[2 * MAX_LINE]  # of the outputs before the next ones, and of these
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
+    while channels > 1 and operands.y_strides[1] == item and done < total:
+        list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, 1, sums)
+        store_place(table, operands, channels, bias, <real_t *> sums[0], y + done * step)
+        done += 1
     while done < total:
         n = min(most, total - done)
         # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.
@@ -146,6 +166,65 @@ cdef void store_channels(
             store_line(table, operands, channels, sums + n, bias, most, y + (done - most) * step, square)
         for i in range(most):
             sums[i] = sums[i + n]
+
+
+cdef inline void write_wide(
+    BoxTable table, const Operands *operands, const real_t *wide, Py_ssize_t n, char *y
+) noexcept nogil:
+    """Consecutive outputs."""
+    if real_t is float and operands.plain:
+        table.level.f32.interleave(n, 1, &wide, <float *> y, operands.stream)
+    elif real_t is float:
+        table.halves.narrow(operands.dtype == BFLOAT16, wide, n, <uint16_t *> y)
+    else:
+        table.level.f64.interleave(n, 1, &wide, <double *> y, operands.stream)
+
+
+cdef inline void copy_runs(
+    BoxTable table, Py_ssize_t cells, Py_ssize_t cell_step, const real_t **sums_of_place,
+    const Py_ssize_t *step_of_place, Py_ssize_t position, Py_ssize_t places, real_t bias, real_t *target,
+    Py_ssize_t target_step,
+) noexcept nogil:
+    """Some places of neighbouring cells from one of that position on, those that lie together at once."""
+    cdef Py_ssize_t e = 0, n, step
+    cdef const real_t *sums
+    while e < places:
+        n, step = 1, step_of_place[e]
+        while e + n < places and step_of_place[e + n] == step and sums_of_place[e + n] == sums_of_place[e] + n:
+            n += 1
+        sums = sums_of_place[e] + position * step
+        if real_t is float:
+            table.level.f32.biased_rows(cells, n, sums, cell_step * step, bias, target + e, target_step)
+        else:
+            table.level.f64.biased_rows(cells, n, sums, cell_step * step, bias, target + e, target_step)
+        e += n
+
+
+cdef void store_places(
+    BoxTable table, const Operands *operands, const real_t **sums_of_place, const Py_ssize_t *step_of_place,
+    real_t bias, Py_ssize_t rows, Py_ssize_t row_outputs, const Py_ssize_t *sum_step, Py_ssize_t row_bytes, char *y,
+) noexcept nogil:
+    """`rows` rows of outputs of one channel, sums lying along a cell's places, which are in order in the first-level
+    cache before they are written."""
+    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t row_step = sum_step[table.n_axes - 2], cell_step = sum_step[table.n_axes - 1]
+    cdef Py_ssize_t row, first, cell, e, places, position, n, row_cells = (row_outputs - 1) // inner + 1
+    cdef Py_ssize_t item = operands.y_strides[table.n_axes], cells = max(1, MOST_WIDE // inner)
+    cdef real_t wide[MOST_WIDE]
+    for row in range(rows):
+        first = row % stride * inner
+        for cell from 0 <= cell < row_cells by cells:
+            position = row // stride * row_step + cell * cell_step
+            for e from 0 <= e < inner by MOST_WIDE:
+                places = min(inner - e, MOST_WIDE)
+                n = min(cells * places, row_outputs - cell * inner - e)
+                if n <= 0:
+                    break
+                copy_runs(
+                    table, (n - 1) // places + 1, cell_step, sums_of_place + first + e, step_of_place + first + e,
+                    position, places, bias, wide, places,
+                )
+                write_wide(table, operands, wide, n, y + row * row_bytes + (cell * inner + e) * item)
 
 
 cdef void interleave_halves(
@@ -231,7 +310,7 @@ cdef inline const real_t *class_sums(
     """Where the sums of a class begin."""
     cdef Py_ssize_t i
     for i in range(tap_class):
-        sums += table.padded(table.columns(table.classes, block, i)) * positions
+        sums += table.sums_step(table.columns(table.classes, block, i)) * positions
     return sums
 
 
@@ -248,7 +327,7 @@ cdef void find_places(
         column = table.index_of_place[first + i]
         of_class = class_sums(table, block, tap_class, sums, positions)
         if table.along_channels:
-            step_of_place[i] = table.padded(table.columns(table.classes, block, tap_class))
+            step_of_place[i] = table.sums_step(table.columns(table.classes, block, tap_class))
             sums_of_place[i] = of_class + position * step_of_place[i] + column * table.block_width(block)
         else:
             step_of_place[i] = positions * table.classes.places(tap_class)
@@ -265,6 +344,7 @@ cdef void store(
     cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
     cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
     cdef Py_ssize_t a, position, width = table.block_width(block)
+    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t sum_step[MAX_AXES]
     cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
@@ -296,7 +376,12 @@ cdef void store(
                 table, block, outer * inner, stride * inner, <const real_t *> scratch.sums, position, sums_of_place,
                 scratch.steps,
             )
-            if table.along_channels:
+            if table.along_places and operands.y_strides[last + 1] == item:
+                store_places(
+                    table, operands, sums_of_place, scratch.steps, (bias + table.bias_offset[block, 0])[0], rows, n,
+                    sum_step, row_bytes, y,
+                )
+            elif table.along_channels:
                 for row from 0 <= row < rows by merged:
                     store_channels(
                         table, operands, width, bias + table.bias_offset[block, 0], row, n, merged * n, sum_step,

@@ -119,7 +119,7 @@ cdef void multiply_along_channels(
         n_taps = classes.taps(i)
         w = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
-        step = table.padded(n)
+        step = table.padded(n) if table.columns_first else table.sums_step(n)
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
@@ -276,7 +276,7 @@ cdef void add_columns_along_channels(
         rows *= box.size[a]
     for i in range(table.classes.n):
         n_taps = table.classes.taps(i)
-        step = table.padded(table.columns(table.classes, block, i))
+        step = table.sums_step(table.columns(table.classes, block, i))
         memset(sums, 0, rows * cells * step * sizeof(real_t))
         for place in range(table.classes.places(i)):
             kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps

@@ -320,6 +320,7 @@ cdef class BoxTable:
         self.places = sum(len(c.places) for c in classes)
         self.list_size = max(self.places, layout.most_taps, 1)
         self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
+        self.along_places = along_channels and block == 1 and self.inner_places >= self.lanes
         if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers
         if self.one_pass and self.inner_places == 4 and not pieces:
@@ -403,6 +404,12 @@ cdef class BoxTable:
         """Columns `n` with the padding of their tiles."""
         return (n + self.lanes - 1) // self.lanes * self.lanes if self.along_channels or self.pieces else n
 
+    cdef Py_ssize_t sums_step(self, Py_ssize_t n) noexcept nogil:
+        """Elements from the sums of `n` columns of a position to those of the next, lanes along channels: those that
+        lie whole kilobytes apart would meet in few sets of the caches."""
+        cdef Py_ssize_t step = self.padded(n), item = sizeof(double) if self.double else sizeof(float)
+        return step + self.lanes if self.along_channels and step * item % SETS_BYTES == 0 else step
+
     cdef Py_ssize_t count_positions(self):
         """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
         cdef Py_ssize_t a, length = self.axes[0, BOX] if self.image_runs else 1, runs = 1
@@ -457,7 +464,7 @@ cdef class BoxTable:
         """Elements of a block's sums; block 0 is as wide as any."""
         cdef Py_ssize_t i, width = 0
         for i in range(self.classes.n):
-            width += self.padded(self.columns(self.classes, 0, i))
+            width += self.sums_step(self.columns(self.classes, 0, i))
         if self.joins_rows:  # rows of a channel in order
             width += self.axes[self.n_axes - 2, STRIDE] * self.inner_places
         return width * (self.positions + self.more_positions()) + SLACK * self.lanes

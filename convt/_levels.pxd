@@ -65,6 +65,9 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*biased_rows)(
+            Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float, float *, Py_ssize_t
+        ) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
         void (*drain)() noexcept nogil
         void (*lines)(
@@ -104,6 +107,9 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
         void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*biased_rows)(
+            Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double, double *, Py_ssize_t
+        ) noexcept nogil
         void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
         void (*drain)() noexcept nogil
         void (*lines)(

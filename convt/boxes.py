@@ -30,6 +30,7 @@ COLUMNS_MEGABYTE = 0.05
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4
 PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
+PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written by rows of so many
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 MOST_GIVEN_POSITIONS = 64
 MOST_PANEL_COLUMNS = 1 << 15
@@ -67,7 +68,12 @@ class Boxes(NamedTuple):
         vectors = tile_vectors(geometry, cells, dtype, path, tile_limit, budgets[0])
         most = tile_limit.sums // vectors
         if path.along_channels:
-            block = min(channels, (2 if path.columns_first else vectors) * lanes)
+            block = (2 if path.columns_first else vectors) * lanes
+            if geometry.is_product and not path.columns_first:
+                block *= PRODUCT_TILES
+            if cells.axes[-1].stride * item % 64 == 0 and not path.columns_first:
+                block = 1
+            block = min(channels, block)
         elif path.columns_first:
             block = min(channels, max(1, 96 // kernel))
         else:

@@ -1,6 +1,19 @@
-"""Spatial axes that follow each other in memory as one: what PyTorch's TensorIterator calls coalescing."""
+"""Axes that follow each other in memory as one: what PyTorch's TensorIterator calls coalescing."""
+
+import math
 
 from convt.geometry import Axis, Geometry
+
+
+def as_product(geometry: Geometry) -> Geometry:
+    """The same layer as a product of matrices, where images are one input and their outputs the whole kernel.
+
+    These become channels: first layers of generators took 0.84 to 0.95 of the time, in bfloat16 0.53 to 0.95.
+    """
+    if any(a.input > 1 or a.pad or a.output != a.kernel or a.dilation > 1 < a.kernel for a in geometry.axes):
+        return geometry
+    outputs = math.prod(a.kernel for a in geometry.axes)
+    return geometry._replace(out_channels=geometry.out_channels * outputs, axes=(Axis(1, 1, 1, 1, 0, 1),))
 
 
 def coalesce_axes(geometry: Geometry) -> Geometry:

@@ -37,6 +37,8 @@ LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or 
 QUICK_OUTPUTS = 1 << 22
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
+# To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
+COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
@@ -215,6 +217,10 @@ def channels_stored(work: Work) -> float:
     """Cycles to write the outputs through transpositions."""
     path, halves = work.path, ITEMSIZE[work.dtype] == 2
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
+    if work.geometry.is_product:
+        return COPYING_CYCLES * outputs
+    if work.block == 1 and work.geometry.axes[-1].stride >= work.lanes:
+        return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:

@@ -48,6 +48,11 @@ class Geometry(NamedTuple):
     axes: tuple[Axis, ...]
 
     @property
+    def is_product(self) -> bool:
+        """Whether images are one place, so that a group is a product of two matrices."""
+        return all(a.input == a.kernel == a.output == 1 and a.pad == 0 for a in self.axes)
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         """Shape of Y: ``(N, M, *O)``."""
         return (self.batch, self.out_channels, *(axis.output for axis in self.axes))

@@ -62,6 +62,8 @@ typedef struct {
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
         void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
                          ptrdiff_t target_step);                                                                       \
+        void (*biased_rows)(ptrdiff_t rows, ptrdiff_t n, const REAL *sums, ptrdiff_t sums_step, REAL bias, REAL *out,  \
+                            ptrdiff_t out_step);                                                                       \
         void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
         void (*drain)(void);                                                                                           \
         void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \

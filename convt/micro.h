@@ -565,6 +565,26 @@ static void NAME(add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptr
     }
 }
 
+/* Rows of n sums of one channel, plus its bias: out[i*out_step + j] = sums[i*sums_step + j] + bias. Of a row whole
+   vectors are read. */
+static void NAME(biased_rows)(ptrdiff_t rows, ptrdiff_t n, const REAL *sums, ptrdiff_t sums_step, REAL bias, REAL *out,
+                              ptrdiff_t out_step)
+{
+    const VECTOR biases = bias - (VECTOR){0};
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        ptrdiff_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            STORE(out + j, LOAD(sums + j) + biases), __builtin_prefetch(sums + 8 * sums_step + j);
+        if (j < n) {
+            __builtin_prefetch(sums + 8 * sums_step + j);
+            const VECTOR last = LOAD(sums + j) + biases;
+            STORE_FIRST(out + j, last, n - j);
+        }
+        sums += sums_step;
+        out += out_step;
+    }
+}
+
 /* Orders streamed stores before whatever follows. */
 static void NAME(drain)(void)
 {

@@ -232,6 +232,15 @@ static void report(const char *level, const char *kernel, int wrong)
         k->add_rows(2, n + 1, x, STEP, out, OUT);                                                                      \
         for (int i = 0; i < n; i++)                                                                                    \
             wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i] + x[i];                                        \
+        for (int m = 1; m <= n; m++) {                                                                                 \
+            for (int i = 0; i < OUT; i++)                                                                              \
+                out[i] = 7;                                                                                            \
+            k->biased_rows(3, m, x, STEP, 5, out, m + 1);                                                              \
+            for (int i = 0; i < OUT; i++) {                                                                            \
+                const int row = i / (m + 1), at = i % (m + 1);                                                         \
+                wrong += out[i] != (row < 3 && at < m ? x[row * STEP + at] + 5 : 7);                                   \
+            }                                                                                                          \
+        }                                                                                                              \
         for (int m = 1; m <= n; m++) /* shorter and longer than a vector, apart and one behind the other */            \
             for (int step = m; step <= STEP; step += STEP - m)                                                         \
                 for (int zeros = 0; zeros < 4; zeros++) {                                                              \
@@ -256,7 +265,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 wrong += out[i] != (i >= 6 * filled ? 7 : at < m ? x[c * STEP + line * 5 + at] : 0);                   \
             }                                                                                                          \
         }                                                                                                              \
-        report(level, #REAL " accumulate, add_rows, lines", wrong);                                                    \
+        report(level, #REAL " accumulate, add_rows, biased_rows, lines", wrong);                                       \
         wrong = !k->finite(x, 100);                                                                                    \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \

@@ -8,7 +8,7 @@ from cases import DTYPES, LAYOUTS, as_layout, integer_data, oracle
 
 import convt
 from convt import isa
-from convt.coalesce import coalesce_axes
+from convt.coalesce import as_product, coalesce_axes
 from convt.geometry import OnnxRules
 
 # Shapes of x and w, strides and pads, and the axes that are left, as sizes of input and kernel.
@@ -87,3 +87,52 @@ def test_explain_names_the_axes_that_are_left():
     assert report["output_shape"] == (1, 4, 30, 40)
     if report["isa"] != "generic":
         assert report["tiles"]["coalesced"] == (1200,)
+
+
+# Shapes of x and w, attributes, and the channels of the product, None where it is none.
+PRODUCTS = [
+    ((9, 6, 1, 1), (6, 5, 4, 3), {}, 60),
+    ((9, 6, 1), (6, 5, 4), {"group": 2, "strides": [3]}, 40),
+    ((9, 6, 1, 1), (6, 5, 1, 3), {"dilations": [2, 1]}, 15),
+    ((9, 6, 1, 1), (6, 40, 1, 1), {}, 40),
+    ((9, 6, 1, 2), (6, 5, 4, 3), {}, None),
+    ((9, 6, 1, 1), (6, 5, 4, 3), {"dilations": [2, 1]}, None),  # rows of bias
+    ((9, 6, 1, 1), (6, 5, 4, 3), {"pads": [1, 0, 0, 0]}, None),
+    ((9, 6, 1, 1), (6, 5, 4, 3), {"strides": [2, 2], "output_padding": [1, 0]}, None),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes", "channels"), PRODUCTS, ids=str)
+def test_images_of_one_input_are_products(x_shape, w_shape, attributes, channels):
+    geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
+    product = as_product(geometry)
+    assert product.is_product == (channels is not None)
+    if channels is None:
+        assert product == geometry
+    else:
+        assert product.output_shape == (9, channels, 1)
+
+
+@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "channels last", "negative steps"])
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes", "channels"), PRODUCTS, ids=str)
+def test_products(monkeypatch, level, dtype, layout, x_shape, w_shape, attributes, channels):
+    monkeypatch.setenv("CONVT_ISA", level)
+    rng = np.random.default_rng(0)
+    outputs = w_shape[1] * attributes.get("group", 1)
+    x, w, b = (integer_data(rng, shape).astype(dtype) for shape in (x_shape, w_shape, outputs))
+    expected = oracle(x, w, b, attributes)
+    out = as_layout(np.zeros(expected.shape, dtype), layout)
+    convt.ConvTranspose(w, b, **attributes)(as_layout(x, layout), out=out)
+    np.testing.assert_array_equal(out.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_products_that_are_not_packed_have_the_same_bits(monkeypatch, level, dtype):
+    monkeypatch.setenv("CONVT_ISA", level)
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((9, 70, 1, 1), (70, 40, 4, 4), 40))
+    once = convt.conv_transpose(x, w, b)
+    assert once.tobytes() == convt.ConvTranspose(w, b)(x).tobytes()

@@ -757,6 +757,58 @@ def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, str
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", [paths.CHANNELS, paths.CHANNEL_TILES], ids=lambda path: path.name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "channels last"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "strides", "pads", "group"),
+    [
+        ((2, 5, 4, 7), (5, 3, 32, 32), [16, 16], [8] * 4, 1),
+        (
+            (1, 6, 3, 19),
+            (6, 2, 3, 40),
+            [2, 16],
+            [0, 5, 1, 9],
+            2,
+        ),  # classes of some of a row's places; ends within a cell
+        ((2, 3, 5), (3, 7, 64), [32], [0, 0], 1),
+        ((1, 4, 3), (4, 2, 1200), [608], [31, 0], 1),  # more places than are put in order at once
+        ((1, 2, 3, 4), (2, 2, 17, 20), [20, 48], [0] * 4, 1),  # places without a tap
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sums_along_the_places_of_a_cell(
+    level, path, dtype, layout, x_shape, w_shape, strides, pads, group, threads
+):
+    rng = np.random.default_rng(0)
+    outputs = w_shape[1] * group
+    x, w, b = (integer_data(rng, shape).astype(dtype) for shape in (x_shape, w_shape, outputs))
+    attributes = {"strides": strides, "pads": pads, "group": group}
+    expected = oracle(x, w, b, attributes, dtype)
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)
+        report = layer.explain(x.shape)
+        if report["kernel"] == path.name:
+            assert report["tiles"]["channels"] == 1
+        out = as_layout(np.full(expected.shape, 7, dtype), layout)
+        layer(as_layout(x, layout), out=out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("places", ["channels", "places"])
+def test_outputs_beside_each_other_in_a_tile_pass_the_caches(level, dtype, places):
+    rng = np.random.default_rng(0)
+    shapes = [(40, 8, 1, 1), (8, 2500, 8, 8)] if places == "channels" else [(1, 8, 40, 50), (8, 5, 32, 32)]
+    attributes = {"strides": [16, 16]}
+    x, w, b = (integer_data(rng, shape).astype(dtype) for shape in (*shapes, shapes[1][1]))
+    with forced((level, paths.CHANNELS)):
+        y = convt.ConvTranspose(w, b, **attributes)(x)
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 def test_slices_do_not_depend_on_threads(level, dtype):
     rng = np.random.default_rng(0)
