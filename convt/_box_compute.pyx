@@ -22,7 +22,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 
 from convt._box_input cimport pack_input, read_in_place
-from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store, pack_strips
+from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
 from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
@@ -79,9 +79,8 @@ cdef bint run_box(
     cdef real_t *input = <real_t *> scratch.input
     cdef bint refused = False
     cdef tile_rows_t rows
-    if operands.in_strips:
-        pack_strips(table, operands, box, input)
-    elif not read_in_place(table, operands, box) and pack_input(
+    cdef bint packed = not operands.in_strips
+    if packed and not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):
         return True
@@ -97,8 +96,9 @@ cdef bint run_box(
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:
             multiply_and_store(
-                table, operands, box, channel, block, input, weights, bias, <real_t *> scratch.sums, outputs
+                table, operands, box, channel, block, input, packed, weights, bias, <real_t *> scratch.sums, outputs
             )
+            packed = True
         else:
             refused = multiply(table, operands, box, block, weights, bias, &scratch)
             if refused:

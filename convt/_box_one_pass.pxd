@@ -28,11 +28,9 @@ cdef struct BlockOutputs:
     OutputTile tiles[MOST_OUTPUT_TILES]
 
 
-cdef void pack_strips(BoxTable table, const Operands *operands, const Box *box, real_t *target) noexcept nogil
-
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
-    const real_t *input, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
+    real_t *input, bint packed, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil
 
 cdef void list_rows(

@@ -23,6 +23,12 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t out_line
         Py_ssize_t channels
         Py_ssize_t x_channel
+        void *packed
+        Py_ssize_t packed_line
+        Py_ssize_t packed_channel
+        const char *soon
+        Py_ssize_t soon_channel
+        Py_ssize_t soon_vector
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places
@@ -74,7 +80,8 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*filled_lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, float *, Py_ssize_t, Py_ssize_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t,
+            Py_ssize_t
         ) noexcept nogil
         void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
         bint (*finite)(const float *, Py_ssize_t) noexcept nogil
@@ -116,7 +123,8 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
         ) noexcept nogil
         void (*filled_lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, double *, Py_ssize_t, Py_ssize_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t,
+            Py_ssize_t
         ) noexcept nogil
         void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil

@@ -296,7 +296,9 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
             _mm512_mask_storeu_epi16(at + 32 * i, (1u << left) - 1, (__m512i)words[i]);
     }
 }
+#define COPIES 0
 #include "micro_positions.h"
+#undef COPIES
 #undef REAL
 #undef OUTPUT
 #undef LANES

@@ -24,9 +24,15 @@ typedef struct {
 enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
-   input, and so many elements from one line to the next and from one channel to the next. */
+   input, and so many elements from one line to the next and from one channel to the next. At levels of 24 sums and more
+   the input may be copied to `packed`, unless NULL, likewise, and what will be read `soon`, unless NULL, is fetched: a
+   cache line for every channel and vector of a line, or line, so many bytes apart. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
+    void *packed;
+    ptrdiff_t packed_line, packed_channel;
+    const char *soon;
+    ptrdiff_t soon_channel, soon_vector;
 } convt_lines;
 
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8
@@ -69,7 +75,7 @@ typedef struct {
         void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
                       ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
         void (*filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,     \
-                             ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,                  \
+                             ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel, \
                              ptrdiff_t target_step);                                                                   \
         void (*transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *const *out);                               \
         int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \

@@ -432,7 +432,9 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, REAL *at, int kep
 #define BROADCAST(element) ((element) - (VECTOR){0}) /* keeps -0 */
 #define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
 #define ALIGNED(pointer, places) ON_VECTOR(pointer)
+#define COPIES (ACCUMULATORS >= 24)
 #include "micro_positions.h"
+#undef COPIES
 #undef OUTPUT
 #undef BROADCAST
 #undef MULTIPLY_ADD
@@ -515,10 +517,10 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
 }
 
 /* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
-   i*target_step + ...] for line i; the steps of the source are in bytes. All channels in one call: of strips, which are
-   short, one by one through `lines` whole layers took up to 1.2 times as long. */
+   i*target_step + ...] for line i; the steps of the source are in bytes, and so many `ahead` is fetched. All channels
+   in one call: of strips, which are short, one by one through `lines` whole layers took up to 1.2 times as long. */
 static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
-                               ptrdiff_t n, const char *source, REAL *target, ptrdiff_t target_channel,
+                               ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel,
                                ptrdiff_t target_step)
 {
     const ptrdiff_t whole = n / LANES * LANES;
@@ -526,8 +528,10 @@ static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptr
         for (ptrdiff_t i = 0; i < count; i++) {
             const REAL *from = (const REAL *)(source + c * source_channel + i * source_step);
             REAL *to = target + c * target_channel + i * target_step;
-            for (ptrdiff_t j = 0; j < whole; j += LANES)
+            for (ptrdiff_t j = 0; j < whole; j += LANES) {
                 STORE(to + j, LOAD(from + j));
+                __builtin_prefetch((const char *)(from + j) + ahead);
+            }
             if (whole < n)
                 STORE(to + whole, (VECTOR){0});
             for (ptrdiff_t j = whole; j < n; j++)

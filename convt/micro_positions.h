@@ -5,17 +5,31 @@
    and INLINE as micro.h does; and OUTPUT                               an element that `positions_out` writes
      BROADCAST(element)                   a vector of it
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
+     COPIES                               whether tiles of one class may copy what they read
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
      NAME(write_cells)(places, cells, at, kept, past_caches)
                                           LANES cells, a vector of sums for each of their places (1, 2, 3, 4 or 8), as
                                           outputs that follow each other: `kept` of them or, if that is 0, all */
 
+/* What a tile does of a strip besides, at levels with registers to spare: it fetches a cache line for each channel from
+   `soon` on, so many bytes apart, and copies its inputs to `packed`, so many elements from one channel and vector to
+   the next. The latter or both may be NULL. */
+typedef struct {
+    REAL *packed;
+    ptrdiff_t packed_channel, packed_vector;
+    const char *soon;
+    ptrdiff_t soon_channel;
+} NAME(strip);
+
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
    `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                  ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
-                                 ptrdiff_t ahead, ptrdiff_t later, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
+                                 ptrdiff_t ahead, ptrdiff_t later, const NAME(strip) strip, const REAL *w,
+                                 const REAL *bias, VECTOR (*sums)[8])
 {
+    const char *soon = strip.soon;
+    REAL *packed = strip.packed;
     UNROLLED (r, rows)
         UNROLLED (v, vectors)
             sums[r][v] = BROADCAST(bias[r]);
@@ -29,6 +43,15 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
             if (later)
                 UNROLLED (v, vectors)
                     __builtin_prefetch(line + later + v * x_vector, 0, 2);
+            if (soon) {
+                __builtin_prefetch(soon);
+                soon += strip.soon_channel;
+                if (packed) {
+                    UNROLLED (v, vectors)
+                        STORE(packed + v * strip.packed_vector, LOAD(line + v * x_vector));
+                    packed += strip.packed_channel;
+                }
+            }
             if ((rows + 1) * vectors > OPERANDS) { /* weights are the fewer: 2 and 3 rows, by AVX2, 1.3 to 1.9 times */
                 VECTOR weights[8];
                 UNROLLED (r, rows)
@@ -64,7 +87,8 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
                             const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)
 {
 #define SUM_TILE(n, ahead, later)                                                                                      \
-    NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, later, w, bias, sums)
+    NAME(positions_tile)(n, VECTORS(n), taps, tap_offset, channels, x + p, x_step, LANES, ahead, later,                \
+                         (NAME(strip)){0}, w, bias, sums)
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
         for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
@@ -163,12 +187,13 @@ INLINE void NAME(shared_loads)(const int rows, const int vectors, const int acro
    meanwhile if registers are too few. Its vectors lie x_vector apart in x, along a line or `across` lines. */
 INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, const int places, const int across,
                            const convt_tap_class *classes, const convt_lines *lines, const REAL *x, ptrdiff_t x_vector,
-                           const NAME(target) to)
+                           const NAME(strip) strip, const NAME(target) to)
 {
     VECTOR sums[2][8][8], waiting[8][8];
 #define SUM(i, sums)                                                                                                   \
     NAME(positions_tile)(rows, vectors, classes[i].taps, classes[i].tap_offset, lines->channels, x, lines->x_channel,  \
-                         x_vector, 0, 0, classes[i].w, classes[i].bias, sums)
+                         x_vector, 0, 0, COPIES && kind == CONVT_ONE_CLASS ? strip : (NAME(strip)){0}, classes[i].w,   \
+                         classes[i].bias, sums)
     if (kind == CONVT_SHARED_LOADS)
         NAME(shared_loads)(rows, vectors, across, classes, x, x_vector, sums[0]);
     else
@@ -232,15 +257,24 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(4, 4, CONVT_SHARED_LOADS)                                                                                     \
     TILE(8, 8, CONVT_SHARED_LOADS)
 
-/* Vectors along one line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
+/* What of a strip a tile does whose inputs go so many elements into the copy, `vector` vectors on. */
+INLINE NAME(strip)
+    NAME(part_of_strip)(const convt_lines *lines, ptrdiff_t element, ptrdiff_t packed_vector, ptrdiff_t vector)
+{
+    return (NAME(strip)){lines->packed ? (REAL *)lines->packed + element : NULL, lines->packed_channel, packed_vector,
+                         lines->soon ? lines->soon + vector * lines->soon_vector : NULL, lines->soon_channel};
+}
+
+/* Vectors along a line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
-                             ptrdiff_t vectors, const REAL *x, NAME(target) to)
+                             ptrdiff_t line, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
 #define SOME(n, v, e, of_kind)                                                                                         \
     for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
         to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
-        NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES, to);                              \
+        NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES,                                   \
+                       NAME(part_of_strip)(lines, line * lines->packed_line + done * LANES, LANES, line + done), to);  \
         to.begin += (v) * LANES * e;                                                                                   \
     }
 #define TILE(n, e, of_kind)                                                                                            \
@@ -260,7 +294,7 @@ static void NAME(along_line)(int rows, int kind, int places, const convt_tap_cla
 /* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
    last of which goes over some lines twice. */
 INLINE void NAME(across)(const int part, int rows, int kind, int places, const convt_tap_class *classes,
-                         const convt_lines *lines, const REAL *x, NAME(target) to)
+                         const convt_lines *lines, ptrdiff_t first, const REAL *x, NAME(target) to)
 {
     const ptrdiff_t begin = to.begin;
     to.vector = lines->out_line;
@@ -270,7 +304,8 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
         for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
-            NAME(tile_out)(n, wide, of_kind, e, 1, classes, lines, x + i * lines->x_line, lines->x_line, to);          \
+            NAME(tile_out)(n, wide, of_kind, e, 1, classes, lines, x + i * lines->x_line, lines->x_line,               \
+                           NAME(part_of_strip)(lines, first + i * lines->packed_line, lines->packed_line, i), to);     \
         }                                                                                                              \
     } break;
     switch (64 * kind + 16 * (places - 1) + rows) {
@@ -280,15 +315,15 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
 }
 
 static void NAME(across_lines)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
-                               const REAL *x, NAME(target) to)
+                               ptrdiff_t first, const REAL *x, NAME(target) to)
 {
-    NAME(across)(1, rows, kind, places, classes, lines, x, to);
+    NAME(across)(1, rows, kind, places, classes, lines, first, x, to);
 }
 
 static void NAME(across_few_lines)(int rows, int kind, int places, const convt_tap_class *classes,
-                                   const convt_lines *lines, const REAL *x, NAME(target) to)
+                                   const convt_lines *lines, ptrdiff_t first, const REAL *x, NAME(target) to)
 {
-    NAME(across)(2, rows, kind, places, classes, lines, x, to);
+    NAME(across)(2, rows, kind, places, classes, lines, first, x, to);
 }
 
 #undef TILES
@@ -324,9 +359,9 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
             to.begin = first * places;
             to.kept = length - to.begin < vector ? length - to.begin : 0;
             if (these.count >= wide)
-                NAME(across_lines)(rows, kind, places, classes, &these, x + first, to);
+                NAME(across_lines)(rows, kind, places, classes, &these, first, x + first, to);
             else
-                NAME(across_few_lines)(rows, kind, places, classes, &these, x + first, to);
+                NAME(across_few_lines)(rows, kind, places, classes, &these, first, x + first, to);
         }
         line = these.count;
         x += line * lines->x_line;
@@ -335,12 +370,12 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
         to.begin = line * lines->out_line;
         to.kept = 0;
         to.stream = stream;
-        NAME(along_line)(rows, kind, places, classes, lines, whole, x, to);
+        NAME(along_line)(rows, kind, places, classes, lines, line, whole, x, to);
         to.begin += whole * vector;
         to.kept = rest;
         to.stream = 0;
         if (rest)
-            NAME(along_line)(rows, kind, places, classes, lines, 1, x + whole * LANES, to);
+            NAME(along_line)(rows, kind, places, classes, lines, line, 1, x + whole * LANES, to);
         x += lines->x_line;
     }
 }

@@ -259,7 +259,8 @@ static void report(const char *level, const char *kernel, int wrong)
             const int filled = (m + lanes - 1) / lanes * lanes;                                                        \
             for (int i = 0; i < OUT; i++)                                                                              \
                 out[i] = 7;                                                                                            \
-            k->filled_lines(2, STEP * sizeof(REAL), 3, 5 * sizeof(REAL), m, (const char *)x, out, filled, 2 * filled); \
+            k->filled_lines(2, STEP * sizeof(REAL), 3, 5 * sizeof(REAL), m, (const char *)x, 64, out, filled,          \
+                            2 * filled);                                                                               \
             for (int i = 0; i < OUT; i++) {                                                                            \
                 const int at = i % filled, c = i / filled % 2, line = i / filled / 2;                                  \
                 wrong += out[i] != (i >= 6 * filled ? 7 : at < m ? x[c * STEP + line * 5 + at] : 0);                   \
