@@ -6,7 +6,7 @@ one, and a range of output channels. For each box of a group:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
-   is read by few tiles is multiplied where it lies, and cells of one input are packed strip by strip;
+   is read by few tiles is multiplied where it lies, and cells of one input are packed strip by strip in step 2;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
@@ -275,7 +275,7 @@ def run(
     vectors_out = operands.one_pass and not table.pieces
     if (table.along_channels or vectors_out) and rows_follow(table, &operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
-    if table.along_channels and y.strides[1] == y.itemsize:  # the channels of a place are a row
+    if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW

@@ -301,7 +301,8 @@ cdef void multiply_lines(
         width = whole_vectors(table, cells)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
         together = lines_of_strip(table, cells)
-        copies = source != NULL and cells == width and table.most_sums >= MANY_SUMS
+        copies = source != NULL and table.most_sums >= MANY_SUMS and cells == width
+        copies &= part.length == cells * table.inner_places  # the last cell of a row may lack outputs
         for line from 0 <= line < lines.count by together:
             part.count = min(together, lines.count - line)
             x = input + begin + line * lines.x_line

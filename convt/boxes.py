@@ -71,7 +71,7 @@ class Boxes(NamedTuple):
             block = (2 if path.columns_first else vectors) * lanes
             if geometry.is_product and not path.columns_first:
                 block *= PRODUCT_TILES
-            if cells.axes[-1].stride * item % 64 == 0 and not path.columns_first:
+            if fills_lines(cells, lanes, item) and not path.columns_first:
                 block = 1
             block = min(channels, block)
         elif path.columns_first:
@@ -219,6 +219,12 @@ def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_blo
     if not path.along_channels or path.image_runs or layout.boxes_along == 1:
         return False
     return SHARED_PART * (span[1] - span[0]) >= layout.box[1]
+
+
+def fills_lines(cells: Cells, lanes: int, item: int) -> bool:
+    """Whether lanes along the places of a cell's rows fill vectors, and outputs that are copied cache lines."""
+    row = min(cells.axes[-1].stride, cells.axes[-1].output)
+    return row * item % 64 == 0 and all(len({p % row for p in c.places}) % lanes == 0 for c in cells.classes)
 
 
 def padded(n: int, unit: int) -> int:

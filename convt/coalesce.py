@@ -10,7 +10,7 @@ def as_product(geometry: Geometry) -> Geometry:
 
     These become channels: first layers of generators took 0.84 to 0.95 of the time, in bfloat16 0.53 to 0.95.
     """
-    if any(a.input > 1 or a.pad or a.output != a.kernel or a.dilation > 1 < a.kernel for a in geometry.axes):
+    if any(a.input != 1 or a.pad or a.output != a.kernel or a.dilation > 1 < a.kernel for a in geometry.axes):
         return geometry
     outputs = math.prod(a.kernel for a in geometry.axes)
     return geometry._replace(out_channels=geometry.out_channels * outputs, axes=(Axis(1, 1, 1, 1, 0, 1),))

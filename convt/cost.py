@@ -214,12 +214,12 @@ def readings_of_box(work: Work) -> int:
 
 
 def channels_stored(work: Work) -> float:
-    """Cycles to write the outputs through transpositions."""
+    """Cycles to write the outputs, most through transpositions."""
     path, halves = work.path, ITEMSIZE[work.dtype] == 2
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
-    if work.block == 1 and work.geometry.axes[-1].stride >= work.lanes:
+    if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45

@@ -24,9 +24,10 @@ typedef struct {
 enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
-   input, and so many elements from one line to the next and from one channel to the next. At levels of 24 sums and more
-   the input may be copied to `packed`, unless NULL, likewise, and what will be read `soon`, unless NULL, is fetched: a
-   cache line for every channel and vector of a line, or line, so many bytes apart. */
+   input, and so many elements from one line to the next and from one channel to the next. Of floats
+   and doubles of one class, at levels of 24 sums and more, what is read `soon`, unless NULL, is fetched, a cache line
+   for every channel and vector of a line, or line, so many bytes apart, and the input is copied to `packed`, unless
+   NULL. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
     void *packed;

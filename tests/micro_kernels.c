@@ -35,7 +35,10 @@ static void report(const char *level, const char *kernel, int wrong)
                                      REAL *y)                                                                          \
     {                                                                                                                  \
         const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
-        const convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                       \
+        static REAL packed[TAPS * CHANNELS * 2000];                                                                    \
+        const int width = length / places;                                                                             \
+        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && length % (places * k->lanes) == 0;         \
+        convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
         const int outputs = kind == CONVT_TWO_CLASSES ? rows : rows / places;                                          \
         REAL *targets[8];                                                                                              \
         int wrong = 0;                                                                                                 \
@@ -43,7 +46,19 @@ static void report(const char *level, const char *kernel, int wrong)
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
             targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
+        if (copies) {                                                                                                  \
+            lines.packed = packed;                                                                                     \
+            lines.packed_line = width;                                                                                 \
+            lines.packed_channel = count * width;                                                                      \
+            lines.soon = (const char *)x;                                                                              \
+        }                                                                                                              \
         k->positions_out(rows, kind, places, classes, &lines, x, (void **)targets, stream);                            \
+        for (int i = 0; copies && i < TAPS * CHANNELS * count * width; i++) {                                          \
+            const int p = i % width, line = i / width % count, c = i / width / count % CHANNELS;                       \
+            const ptrdiff_t at = classes->tap_offset[i / width / count / CHANNELS] + c * STEP + line * 45 + p;         \
+            wrong += packed[i] != x[at];                                                                               \
+            packed[i] = 99;                                                                                            \
+        }                                                                                                              \
         for (int i = 0; i < outputs; i++)                                                                              \
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length; p++) {                                                                     \

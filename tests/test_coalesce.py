@@ -130,9 +130,21 @@ def test_products(monkeypatch, level, dtype, layout, x_shape, w_shape, attribute
 
 @pytest.mark.parametrize("level", isa.available())
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_products_that_are_not_packed_have_the_same_bits(monkeypatch, level, dtype):
+@pytest.mark.parametrize("x_shape", [(9, 70, 1, 1), (96, 64, 1, 1), (9, 300, 1, 1)], ids=str)
+@pytest.mark.parametrize("kernel", [(4, 4), (1, 256), (7, 7)], ids=str)
+@pytest.mark.parametrize("outputs", [3, 40])
+def test_products_that_are_not_packed_have_the_same_bits(monkeypatch, level, dtype, x_shape, kernel, outputs):
     monkeypatch.setenv("CONVT_ISA", level)
     rng = np.random.default_rng(0)
-    x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((9, 70, 1, 1), (70, 40, 4, 4), 40))
-    once = convt.conv_transpose(x, w, b)
-    assert once.tobytes() == convt.ConvTranspose(w, b)(x).tobytes()
+    shapes = x_shape, (x_shape[1], outputs, *kernel), outputs
+    x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    assert convt.conv_transpose(x, w, b).tobytes() == convt.ConvTranspose(w, b)(x).tobytes()
+
+
+@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.parametrize("kernel", [1, 4])
+def test_no_input_is_not_one_input(monkeypatch, level, kernel):
+    monkeypatch.setenv("CONVT_ISA", level)
+    w, b = np.ones((2, 3, kernel), np.float32), np.arange(3, dtype=np.float32)
+    y = convt.ConvTranspose(w, b, output_shape=[kernel])(np.ones((1, 2, 0), np.float32))
+    np.testing.assert_array_equal(y, np.broadcast_to(b[:, None], (1, 3, kernel)))

@@ -414,6 +414,20 @@ def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, chann
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("size", [(8, 96), (3, 48), (2, 64), (5, 32)], ids=str)
+def test_strips_of_whole_vectors_whose_last_cell_lacks_an_output(level, dtype, size):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (1, 64, *size)), integer_data(rng, (64, 24, 2, 2))
+    attributes = {"strides": [2, 2], "pads": [0, 0, 0, 1]}
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["strip"]
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("width", [14, 15, 28, 31, 47])
 def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(level, dtype, width):
     rng = np.random.default_rng(0)
@@ -763,17 +777,11 @@ def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, str
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "strides", "pads", "group"),
     [
-        ((2, 5, 4, 7), (5, 3, 32, 32), [16, 16], [8] * 4, 1),
-        (
-            (1, 6, 3, 19),
-            (6, 2, 3, 40),
-            [2, 16],
-            [0, 5, 1, 9],
-            2,
-        ),  # classes of some of a row's places; ends within a cell
+        ((2, 5, 4, 7), (5, 3, 32, 32), [16, 16], [0] * 4, 1),
+        ((1, 6, 3, 19), (6, 2, 3, 48), [2, 32], [0, 16, 1, 9], 2),  # classes of half a row; rows end within a cell
         ((2, 3, 5), (3, 7, 64), [32], [0, 0], 1),
-        ((1, 4, 3), (4, 2, 1200), [608], [31, 0], 1),  # more places than are put in order at once
-        ((1, 2, 3, 4), (2, 2, 17, 20), [20, 48], [0] * 4, 1),  # places without a tap
+        ((1, 4, 3), (4, 2, 1200), [608], [32, 0], 1),  # more places than are put in order at once
+        ((1, 2, 3, 4), (2, 2, 17, 32), [20, 48], [0] * 4, 1),  # places without a tap
     ],
 )
 @pytest.mark.parametrize("threads", [1, 3])
