@@ -380,7 +380,7 @@ def make_plan(
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     cells_of = {coalesced: cells}
     if once and coalesced.out_channels > geometry.out_channels:
-        # The same paths, for the same bits, but of kernel positions: channels take up to 2.2 times as long to pack.
+        # The same paths, for the same bits, but by kernel positions: channels take up to 2.2 times longer to pack.
         own = coalesce_axes(geometry)
         cells_of[own] = cut(own)
         ordered = [cells_of[own] and Boxes.of(own, cells_of[own], dtype, isa, b.path, pieces) for b in found]
