@@ -379,11 +379,12 @@ def make_plan(
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     cells_of = {coalesced: cells}
-    if once and coalesced.out_channels > geometry.out_channels:
+    own = coalesce_axes(geometry) if once else coalesced
+    own_cells = cut(own) if own != coalesced else None
+    if own_cells:
         # The same paths, for the same bits, but by kernel positions: channels take up to 2.2 times longer to pack.
-        own = coalesce_axes(geometry)
-        cells_of[own] = cut(own)
-        ordered = [cells_of[own] and Boxes.of(own, cells_of[own], dtype, isa, b.path, pieces) for b in found]
+        cells_of[own] = own_cells
+        ordered = [Boxes.of(own, own_cells, dtype, isa, b.path, pieces) for b in found]
         found = [boxes for both in zip(ordered, found, strict=True) for boxes in both if boxes]
     for boxes in found:
         cells = cells_of[boxes.geometry]
