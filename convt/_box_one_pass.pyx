@@ -10,12 +10,11 @@ from libc.stdint cimport int64_t, uint16_t
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
     LONG_ROW, Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
-    rows_follow,
+    rows_follow, write_outputs,
 )
 from convt._box_table cimport (
     CACHE_LINE, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable,
 )
-from convt._elements cimport BFLOAT16
 from convt._levels cimport (
     ONE_CLASS, SHARED_LOADS, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
 )
@@ -96,18 +95,6 @@ cdef inline Py_ssize_t lines_together(
     if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
         return max(1, count - 1)
     return count
-
-
-cdef inline void write_outputs(
-    BoxTable table, const Operands *operands, const real_t *sums, Py_ssize_t n, char *y
-) noexcept nogil:
-    """Consecutive outputs: as halves, or past the caches up to lines that are not whole."""
-    if real_t is float and operands.plain:
-        table.level.f32.interleave(n, 1, &sums, <float *> y, True)
-    elif real_t is float:
-        table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
-    else:
-        table.level.f64.interleave(n, 1, &sums, <double *> y, True)
 
 
 cdef void write_lines(
@@ -302,7 +289,6 @@ cdef void multiply_lines(
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
         together = lines_of_strip(table, cells)
         copies = source != NULL and table.most_sums >= MANY_SUMS and cells == width
-        copies &= part.length == cells * table.inner_places  # the last cell of a row may lack outputs
         for line from 0 <= line < lines.count by together:
             part.count = min(together, lines.count - line)
             x = input + begin + line * lines.x_line

@@ -74,6 +74,18 @@ cdef inline void write_line(
         write(operands.dtype, line, n, target, step)
 
 
+cdef inline void write_outputs(
+    BoxTable table, const Operands *operands, const real_t *sums, Py_ssize_t n, char *y
+) noexcept nogil:
+    """Consecutive outputs: as halves, or past the caches, where they should go so, up to lines that are not whole."""
+    if real_t is float and operands.plain:
+        table.level.f32.interleave(n, 1, &sums, <float *> y, operands.stream)
+    elif real_t is float:
+        table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
+    else:
+        table.level.f64.interleave(n, 1, &sums, <double *> y, operands.stream)
+
+
 cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:
     """The runs of a box; `length` becomes the positions of each."""
     cdef Py_ssize_t a, runs = 1

@@ -4,7 +4,8 @@
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport (
-    Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line
+    Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line,
+    write_outputs,
 )
 from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, transpose
 from convt._elements cimport BFLOAT16, write
@@ -12,8 +13,7 @@ from convt._levels cimport real_t
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two
-    INTERLEAVED = 512  # floats that wait to be narrowed
-    MOST_WIDE = 512  # sums of a row that wait to be written
+    MOST_WIDE = 512  # sums of a row that wait, in order, to be written
 
 
 cdef inline void store_line(
@@ -114,13 +114,9 @@ cdef inline void store_place(
     """An output of each of `channels` channels, which follow each other in memory. The bias is added to `sums`."""
     if real_t is float:
         table.level.f32.add_rows(1, channels, bias, 0, sums, 0)
-        if operands.plain:
-            table.level.f32.interleave(channels, 1, <const real_t **> &sums, <real_t *> y, operands.stream)
-        else:
-            table.halves.narrow(operands.dtype == BFLOAT16, sums, channels, <uint16_t *> y)
     else:
         table.level.f64.add_rows(1, channels, bias, 0, sums, 0)
-        table.level.f64.interleave(channels, 1, <const real_t **> &sums, <real_t *> y, operands.stream)
+    write_outputs(table, operands, <const real_t *> sums, channels, y)
 
 
 cdef void store_channels(
@@ -168,18 +164,6 @@ cdef void store_channels(
             sums[i] = sums[i + n]
 
 
-cdef inline void write_wide(
-    BoxTable table, const Operands *operands, const real_t *wide, Py_ssize_t n, char *y
-) noexcept nogil:
-    """Consecutive outputs."""
-    if real_t is float and operands.plain:
-        table.level.f32.interleave(n, 1, &wide, <float *> y, operands.stream)
-    elif real_t is float:
-        table.halves.narrow(operands.dtype == BFLOAT16, wide, n, <uint16_t *> y)
-    else:
-        table.level.f64.interleave(n, 1, &wide, <double *> y, operands.stream)
-
-
 cdef inline void copy_runs(
     BoxTable table, Py_ssize_t cells, Py_ssize_t cell_step, const real_t **sums_of_place,
     const Py_ssize_t *step_of_place, Py_ssize_t position, Py_ssize_t places, real_t bias, real_t *target,
@@ -224,16 +208,16 @@ cdef void store_places(
                     table, (n - 1) // places + 1, cell_step, sums_of_place + first + e, step_of_place + first + e,
                     position, places, bias, wide, places,
                 )
-                write_wide(table, operands, wide, n, y + row * row_bytes + (cell * inner + e) * item)
+                write_outputs(table, operands, wide, n, y + row * row_bytes + (cell * inner + e) * item)
 
 
 cdef void interleave_halves(
     BoxTable table, const Operands *operands, Py_ssize_t n, const float **row_of_place, uint16_t *out
 ) noexcept nogil:
     """`n` cells of a row. More than two places are interleaved in a piece of the first-level cache before."""
-    cdef float wide[INTERLEAVED]
+    cdef float wide[MOST_WIDE]
     cdef const float *rows[MAX_LINE]
-    cdef Py_ssize_t e, i, count, chunk = INTERLEAVED // table.inner_places // table.lanes * table.lanes
+    cdef Py_ssize_t e, i, count, chunk = MOST_WIDE // table.inner_places // table.lanes * table.lanes
     if table.inner_places <= 2:
         table.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out)
         return

@@ -265,16 +265,17 @@ INLINE NAME(strip)
                          lines->soon ? lines->soon + vector * lines->soon_vector : NULL, lines->soon_channel};
 }
 
-/* Vectors along a line: wide tiles, then narrow ones; 2 and 2 vectors rather than 3 and 1. */
+/* Vectors along a line, from number `vector` on and so many elements into the copy: wide tiles, then narrow ones; 2
+   and 2 vectors rather than 3 and 1. */
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
-                             ptrdiff_t line, ptrdiff_t vectors, const REAL *x, NAME(target) to)
+                             ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
 #define SOME(n, v, e, of_kind)                                                                                         \
     for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
         to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
         NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES,                                   \
-                       NAME(part_of_strip)(lines, line * lines->packed_line + done * LANES, LANES, line + done), to);  \
+                       NAME(part_of_strip)(lines, first + done * LANES, LANES, vector + done), to);                    \
         to.begin += (v) * LANES * e;                                                                                   \
     }
 #define TILE(n, e, of_kind)                                                                                            \
@@ -367,15 +368,17 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
         x += line * lines->x_line;
     }
     for (; line < lines->count; line++) {
+        const ptrdiff_t first = line * lines->packed_line;
         to.begin = line * lines->out_line;
         to.kept = 0;
         to.stream = stream;
-        NAME(along_line)(rows, kind, places, classes, lines, line, whole, x, to);
+        NAME(along_line)(rows, kind, places, classes, lines, first, line, whole, x, to);
         to.begin += whole * vector;
         to.kept = rest;
         to.stream = 0;
         if (rest)
-            NAME(along_line)(rows, kind, places, classes, lines, line, 1, x + whole * LANES, to);
+            NAME(along_line)(rows, kind, places, classes, lines, first + whole * LANES, line + whole, 1,
+                             x + whole * LANES, to);
         x += lines->x_line;
     }
 }

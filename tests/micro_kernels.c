@@ -36,8 +36,8 @@ static void report(const char *level, const char *kernel, int wrong)
     {                                                                                                                  \
         const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
         static REAL packed[TAPS * CHANNELS * 2000];                                                                    \
-        const int width = length / places;                                                                             \
-        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && length % (places * k->lanes) == 0;         \
+        const int width = (length + places - 1) / places;                                                              \
+        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && width % k->lanes == 0;                     \
         convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
         const int outputs = kind == CONVT_TWO_CLASSES ? rows : rows / places;                                          \
         REAL *targets[8];                                                                                              \
