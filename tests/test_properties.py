@@ -1042,6 +1042,40 @@ def test_weights_packed_in_parts(way, outputs, dtype):
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
 
 
+# Every vector of columns is as many neighbours of a channel's weights: outputs of a kernel of one position, or places.
+neighbouring_columns = pytest.mark.parametrize(
+    ("outputs", "kernel", "strides"),
+    [(64, [1], [1]), (1, [256], [128]), (2, [32, 32], [16, 16])],
+    ids=lambda value: str(value),
+)
+
+
+@every_way
+@neighbouring_columns
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_neighbouring_columns(way, outputs, kernel, strides, dtype):
+    rng = np.random.default_rng(outputs)
+    size = [5] * len(kernel)
+    x, w = integer_data(rng, (2, 100, *size)), integer_data(rng, (100, outputs, *kernel))
+    attributes = {"strides": strides}
+    with forced(way):
+        y = convt.conv_transpose(x.astype(dtype), before_unreadable(w.astype(dtype)), n_threads=3, **attributes)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+
+
+@every_way
+@neighbouring_columns
+@pytest.mark.parametrize("channel", [0, 40, 99])
+def test_an_infinite_weight_among_neighbouring_columns_is_noticed(way, outputs, kernel, strides, channel):
+    rng = np.random.default_rng(channel)
+    x = rng.standard_normal((1, 100, *[5] * len(kernel))).astype(np.float32)
+    w = rng.standard_normal((100, outputs, *kernel)).astype(np.float32)
+    w[channel, 0].flat[-1] = np.inf
+    with forced(way):
+        y = convt.conv_transpose(x, w, strides=strides)
+    assert (~np.isfinite(y)).sum() == 5 ** len(kernel)
+
+
 @every_way
 @packed_in_parts
 @pytest.mark.parametrize("channel", [0, 40, 99])
