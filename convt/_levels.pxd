@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
+    bint reads_ahead "convt_reads_ahead" ()
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
@@ -57,7 +58,7 @@ cdef extern from "levels.h" nogil:
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *,
+            int, int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *,
             Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
@@ -95,7 +96,7 @@ cdef extern from "levels.h" nogil:
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *,
+            int, int, int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *,
             Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(

@@ -5,6 +5,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
@@ -55,7 +58,7 @@ typedef struct {
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,  \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
-        void (*native)(int rows, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,            \
+        void (*native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, \
                        ptrdiff_t x_step, const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);              \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
                              const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step);         \
@@ -136,7 +139,7 @@ typedef struct {
     const char *name;
     int (*runs_here)(void);
     ptrdiff_t stream_bytes; /* results of so many pass the caches */
-    int native_rows;        /* channels of weights that `native` reads at once: 4 or 8 */
+    int native_rows;        /* channels of weights that `native` reads at once and fetches: 4 or 8 */
     convt_kernels_f32 f32;
     convt_kernels_f64 f64;
     convt_halves halves;
@@ -147,6 +150,20 @@ static inline int convt_is_amd(void)
 {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd");
+#else
+    return 0;
+#endif
+}
+
+/* Whether four long rows come from memory faster if nobody fetches them early: Zen 5 and later, by family, as gcc 12
+   knows no name for these. */
+static inline int convt_reads_ahead(void)
+{
+#if defined(__x86_64__)
+    unsigned int a, b, c, d;
+    if (!convt_is_amd() || !__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    return (a >> 8 & 15) + (a >> 20 & 255) >= 26;
 #else
     return 0;
 #endif

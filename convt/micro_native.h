@@ -22,12 +22,12 @@ static inline REAL NAME(native_element)(const int precision, const void *w, ptrd
     return ((const REAL *)w)[j];
 }
 
-/* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. The weights of as many more are fetched
-   meanwhile: 131 MB took a tenth longer without. */
+/* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. To `fetch`, ask for the weights of as many
+   more meanwhile. */
 static inline __attribute__((always_inline)) void NAME(native_rows)(const int precision, const int images,
-                                                                    const int channels, ptrdiff_t n, const REAL *x,
-                                                                    ptrdiff_t x_step, const char *w, ptrdiff_t row,
-                                                                    REAL *out, ptrdiff_t out_step)
+                                                                    const int channels, const int fetch, ptrdiff_t n,
+                                                                    const REAL *x, ptrdiff_t x_step, const char *w,
+                                                                    ptrdiff_t row, REAL *out, ptrdiff_t out_step)
 {
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
     ptrdiff_t j = 0;
@@ -35,7 +35,8 @@ static inline __attribute__((always_inline)) void NAME(native_rows)(const int pr
         NAME(vector) weights[8];
         UNROLLED (c, channels) {
             weights[c] = NAME(native_vector)(precision, w + c * row, j);
-            __builtin_prefetch(w + (channels + c) * row + j * item, 0, 2);
+            if (fetch)
+                __builtin_prefetch(w + (channels + c) * row + j * item, 0, 2);
         }
         UNROLLED (i, images) {
             NAME(unaligned) *sums = (NAME(unaligned) *)(out + i * out_step + j);
@@ -52,42 +53,44 @@ static inline __attribute__((always_inline)) void NAME(native_rows)(const int pr
 }
 
 /* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
-   of a tile's width came from memory at a sixth of the speed. `rows` is the level's number of them, but of doubles two,
-   if that is 4 and a vector has eight: 262 MB took 0.92 to 0.97 of the time of four rows at once, 131 MB of
-   floats 1.01; with four a vector, by AVX2, 1.01 to 1.11. Halves, which wait for their conversion, are as fast by four
-   as by 8. */
-static void NAME(native)(int rows, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
+   of a tile's width came from memory at a sixth of the speed. Where they are fetched (131 MB took a tenth longer
+   without), `rows` is the level's number of them, but of doubles two, if that is 4 and a vector has eight: 262 MB took
+   0.92 to 0.97 of the time of four rows at once, 131 MB of floats 1.01; with four a vector, by AVX2, 1.01 to 1.11.
+   Halves, which wait for their conversion, are as fast by four as by 8, and always fetched. */
+static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
                          ptrdiff_t x_step, const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {
     enum { FEW = sizeof(REAL) == 8 && LANES == 8 ? 2 : 4 };
     const char *w = weights;
     const ptrdiff_t row = w_step * (precision < 24 ? sizeof(uint16_t) : sizeof(REAL));
-#define ROWS(rows, precision, images)                                                                                  \
+#define ROWS(rows, precision, fetch, images)                                                                           \
     {                                                                                                                  \
         ptrdiff_t c = 0;                                                                                               \
         for (; c + rows <= channels; c += rows)                                                                        \
-            NAME(native_rows)(precision, images, rows, n, x + c, x_step, w + c * row, row, out, out_step);             \
+            NAME(native_rows)(precision, images, rows, fetch, n, x + c, x_step, w + c * row, row, out, out_step);      \
         for (; c < channels; c++)                                                                                      \
-            NAME(native_rows)(precision, images, 1, n, x + c, x_step, w + c * row, row, out, out_step);                \
+            NAME(native_rows)(precision, images, 1, fetch, n, x + c, x_step, w + c * row, row, out, out_step);         \
     }
-#define IMAGES(rows, precision)                                                                                        \
+#define IMAGES(rows, precision, fetch)                                                                                 \
     if (images == 1)                                                                                                   \
-        ROWS(rows, precision, 1)                                                                                       \
+        ROWS(rows, precision, fetch, 1)                                                                                \
     else if (images == 2)                                                                                              \
-        ROWS(rows, precision, 2)                                                                                       \
+        ROWS(rows, precision, fetch, 2)                                                                                \
     else                                                                                                               \
-        ROWS(rows, precision, 3)
+        ROWS(rows, precision, fetch, 3)
 #ifdef LOAD_FLOAT16
     if (precision == 11)
-        IMAGES(FEW, 11)
+        IMAGES(FEW, 11, 1)
     else if (precision == 8)
-        IMAGES(FEW, 8)
+        IMAGES(FEW, 8, 1)
     else
 #endif
-        if (rows == 8)
-        IMAGES(8, 24)
+        if (!fetch)
+        IMAGES(4, 24, 0)
+    else if (rows == 8)
+        IMAGES(8, 24, 1)
     else
-        IMAGES(FEW, 24)
+        IMAGES(FEW, 24, 1)
 #undef ROWS
 #undef IMAGES
 }

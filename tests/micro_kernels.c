@@ -140,18 +140,18 @@ static void report(const char *level, const char *kernel, int wrong)
         report(level, #REAL " channels of runs", wrong);                                                               \
         wrong = 0;                                                                                                     \
         for (int p = 1; 2 * p <= 3 * k->most_sums; p++)                                                                \
-            for (int many = 0; many < 8; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */  \
-                const int some = many % 2 ? 20 : 1, tiles = many >= 4, all = 3 * lanes + (tiles ? 0 : 3);              \
-                const int rows = many / 2 ? 8 : 4, precision = sizeof(REAL) == 4 ? 24 : 53;                            \
+            for (int many = 0; many < 10; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */ \
+                const int some = many % 2 ? 20 : 1, tiles = many >= 6, all = 3 * lanes + (tiles ? 0 : 3);              \
+                const int rows = many / 2 == 1 ? 8 : 4, precision = sizeof(REAL) == 4 ? 24 : 53;                       \
                 const int x_row = some + 1, row = all + 2;                                                             \
                 if (!tiles && p > 3)                                                                                   \
                     continue;                                                                                          \
                 for (int i = 0; i < p * row; i++)                                                                      \
                     out[i] = i % 5;                                                                                    \
                 if (tiles)                                                                                             \
-                    k->native_tiles(p, some, all, x, x_row, w, row, many >= 6 ? -row : 0, out, row);                   \
+                    k->native_tiles(p, some, all, x, x_row, w, row, many >= 8 ? -row : 0, out, row);                   \
                 else                                                                                                   \
-                    k->native(rows, precision, p, some, all, x, x_row, w, row, out, row);                              \
+                    k->native(rows, many < 4, precision, p, some, all, x, x_row, w, row, out, row);                    \
                 for (int i = 0; i < p * row; i++) {                                                                    \
                     REAL sum = i % 5;                                                                                  \
                     for (int c = 0; c < some && i % row < all; c++)                                                    \
@@ -373,7 +373,7 @@ static void test_native_of_halves(const char *level, const convt_kernels_f32 *k)
             for (int images = 1; images <= 3; images++) {
                 for (int i = 0; i < 3 * ROW; i++)
                     out[i] = (float)(i % 5);
-                k->native(4, bfloat16 ? 8 : 11, images, channels, N, x, MOST_CHANNELS, w, ROW, out, ROW);
+                k->native(4, 1, bfloat16 ? 8 : 11, images, channels, N, x, MOST_CHANNELS, w, ROW, out, ROW);
                 for (int i = 0; i < 3 * ROW; i++) {
                     float sum = (float)(i % 5);
                     for (int c = 0; c < channels && i / ROW < images && i % ROW < N; c++)

@@ -1042,7 +1042,8 @@ def test_weights_packed_in_parts(way, outputs, dtype):
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
 
 
-# Every vector of columns is as many neighbours of a channel's weights: outputs of a kernel of one position, or places.
+# Every vector of columns is as many neighbours of a channel's weights: outputs of a kernel of one position, or
+# places.
 neighbouring_columns = pytest.mark.parametrize(
     ("outputs", "kernel", "strides"),
     [(64, [1], [1]), (1, [256], [128]), (2, [32, 32], [16, 16])],
