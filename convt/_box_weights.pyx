@@ -35,8 +35,9 @@ cdef extern from * nogil:
 
 cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
-    GATHERED_BYTES = 1 << 19  # of weights: 1026 channels of kernel 1024 to one took 0.9 of a call's time
-    NEAR_BYTES = 1 << 14  # that tiles copy their columns from while they are in the first-level cache
+    GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels of kernel 1024 to one, took 0.88 and 0.93 of a call's time
+    RUNS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
+    LEAST_RUNS = 4  # channels then
     SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
     FETCHED = 2048  # bytes of weights that are fetched before their use, at least
     # Any weights between these magnitudes, as the bits of floats, can be multiplied in pieces by any x between them:
@@ -210,8 +211,8 @@ cdef bint pack_whole_vectors(
 cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
     """`pack_block`'s weights where every vector of columns is as many neighbours of a channel's weights, as outputs of
     a kernel of one position and places of a row of a cell are. Every tile takes its own from some channels that are in
-    the first-level cache: one call of istft_1026to1 took 0.95 of the time, of 2048 to 512 channels with kernel 1 0.96
-    (channel by channel from 0.95 to 1.2, as memory lay: so many rows are written at once).
+    the first-level cache: one call of istft_1026to1 took 0.95 of the time, of 2048 to 512 channels with kernel 1 0.96.
+    (From one channel at a time, 0.95 to 1.2 from process to process: each tile's cache lines then come one by one.)
 
     Returns whether that could be done.
     """
@@ -260,7 +261,7 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
                 runs += 1
     if given.halves:
         channel_step = given.width
-    some = max(1, NEAR_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
+    some = max(LEAST_RUNS, RUNS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
     for begin from given.begin <= begin < given.end by some:
         some = min(some, given.end - begin)
         for c in range(some):

@@ -24,7 +24,7 @@ cdef enum:
     LONG = 8192  # of weights read only once: 131 MB take 0.95 of the time, 262 MB 0.84 to 0.94
     WHOLE = 64  # columns that make whole vectors and lines
     # Images whose weights a processor that reads ahead fetches best by itself: of one, 1 to 262 MB took 0.65 to 1.0 of
-    # the time, of two 0.75 to 1.13, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
+    # the time, of two 0.75 to 1.13, 0.93 on average, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
     FEW = 2
 
 

@@ -755,6 +755,7 @@ def test_boxes_that_keep_input_of_the_one_before(
         ((1, 700, 3, 4), (700, 20, 7, 9), 1, 1),
         ((9, 1401, 6), (1401, 33, 13), 1, 1),  # the last slice is shorter
         ((2, 2 * 1024, 2, 2), (2 * 1024, 16, 5, 7), 2, 2),  # whole vectors
+        ((1, 1100, 9), (1100, 1, 512), 64, 1),  # places that follow each other
     ],
 )
 @pytest.mark.parametrize("threads", [1, 3])
@@ -1047,7 +1048,7 @@ def test_weights_packed_in_parts(way, outputs, dtype):
 neighbouring_columns = pytest.mark.parametrize(
     ("outputs", "kernel", "strides"),
     [(64, [1], [1]), (1, [256], [128]), (2, [32, 32], [16, 16])],
-    ids=lambda value: str(value),
+    ids=str,
 )
 
 
@@ -1065,16 +1066,14 @@ def test_neighbouring_columns(way, outputs, kernel, strides, dtype):
 
 
 @every_way
-@neighbouring_columns
 @pytest.mark.parametrize("channel", [0, 40, 99])
-def test_an_infinite_weight_among_neighbouring_columns_is_noticed(way, outputs, kernel, strides, channel):
+def test_an_infinite_weight_among_neighbouring_columns_is_noticed(way, channel):
     rng = np.random.default_rng(channel)
-    x = rng.standard_normal((1, 100, *[5] * len(kernel))).astype(np.float32)
-    w = rng.standard_normal((100, outputs, *kernel)).astype(np.float32)
-    w[channel, 0].flat[-1] = np.inf
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 100, 5), (100, 1, 256)))
+    w[channel, 0, 255] = np.inf
     with forced(way):
-        y = convt.conv_transpose(x, w, strides=strides)
-    assert (~np.isfinite(y)).sum() == 5 ** len(kernel)
+        y = convt.conv_transpose(x, w, strides=[128])
+    assert (~np.isfinite(y)).sum() == 5  # not where it meets the zeros around
 
 
 @every_way
