@@ -35,7 +35,7 @@ cdef extern from * nogil:
 
 cdef enum:
     MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
-    GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels of kernel 1024 to one, took 0.88 and 0.93 of a call's time
+    GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels, kernel 1024, to one took 0.88 to 0.93 of a call
     RUNS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
     LEAST_RUNS = 4  # channels then
     SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
