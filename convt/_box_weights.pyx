@@ -123,6 +123,20 @@ cdef inline Py_ssize_t chunk_step(BoxTable table, Py_ssize_t n_taps, Py_ssize_t 
     return n_taps * tile * table.pieces * MAX_LANES
 
 
+cdef inline Py_ssize_t column_offset(
+    BoxTable table, const Given *given, Py_ssize_t block, Py_ssize_t i, Py_ssize_t t, Py_ssize_t column,
+    Py_ssize_t *tile,
+) noexcept nogil:
+    """Where the weights of tap t of a column of class i begin, by `tap_offset`; `tile` becomes its tile's width."""
+    cdef Py_ssize_t n_taps = table.products.taps(i), done = column // table.whole_tile * table.whole_tile
+    tile[0] = table.tile_width(table.columns(table.products, block, i) - done)
+    return (
+        table.weight_offset[block, i] + done * n_taps * table.depth
+        + tap_offset(table, n_taps, tile[0], t, given.begin)
+        + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
+    )
+
+
 cdef bint pack_whole_vectors(
     BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights
 ) noexcept nogil:
@@ -131,7 +145,7 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, column, n, n_taps, tile, done, channel, turned_step, step
+    cdef Py_ssize_t i, t, v, c, k, count, place, n_taps, tile, channel, turned_step, step
     cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
@@ -157,21 +171,15 @@ cdef bint pack_whole_vectors(
         place_of[i] = -1  # a kernel position that reaches no input
     for i in range(table.products.n):
         n_taps = table.products.taps(i)
-        n = table.columns(table.products, block, i)
         for place in range(table.products.places(i)):
             for v in range(vectors):
-                column = place * width + v * lanes
-                done = column // table.whole_tile * table.whole_tile
-                tile = table.tile_width(n - done)
                 for t in range(n_taps):
                     k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
+                    place_of[v * table.kernel + k] = column_offset(
+                        table, given, block, i, t, place * width + v * lanes, &tile
+                    )
                     tile_of[v * table.kernel + k] = tile
                     next_of[v * table.kernel + k] = chunk_step(table, n_taps, tile) if table.pieces else tile
-                    place_of[v * table.kernel + k] = (
-                        table.weight_offset[block, i] + done * n_taps * table.depth
-                        + tap_offset(table, n_taps, tile, t, given.begin)
-                        + (column - done) * (TILE_FLOATS // MAX_LANES if table.pieces else 1)
-                    )
     if given.halves:
         end = wide + given.width + MAX_LANES
     for c in range(given.begin, given.end):
@@ -216,12 +224,12 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
 
     Returns whether that could be done.
     """
-    cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), i, t, j, c, n, n_taps, column, done, tile
-    cdef Py_ssize_t place, offset, first = 0, target, runs = 0, most = 0, begin, some
+    cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), i, t, j, c, n, n_taps, column, tile
+    cdef Py_ssize_t place, offset, first = 0, target, runs = 0, most = 0, begin, some, count
     cdef Py_ssize_t channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
     cdef Py_ssize_t *run  # where in a channel it begins, where in the packed weights, elements of it and of its tile
     cdef const int64_t *kernel_index
-    cdef const real_t *source = NULL
+    cdef const real_t *source = wide
     if not table.along_channels or table.pieces:
         return False
     for i in range(table.products.n):
@@ -246,29 +254,24 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
                         return False
                     continue
                 first = offset
-                done = column // table.whole_tile * table.whole_tile
-                tile = table.tile_width(n - done)
-                target = (
-                    table.weight_offset[block, i] + done * n_taps * table.depth
-                    + tap_offset(table, n_taps, tile, t, given.begin) + column - done
-                )
-                j = 4 * runs - 4
-                if column > done and first == run[j] + run[j + 2]:  # goes on with the last one, in the same tile
-                    run[j + 2] += lanes
-                    continue
+                target = column_offset(table, given, block, i, t, column, &tile)
                 j = 4 * runs
+                if column % table.whole_tile and first == run[j - 4] + run[j - 2]:  # goes on with the last one
+                    run[j - 2] += lanes
+                    continue
                 run[j], run[j + 1], run[j + 2], run[j + 3] = first, target, lanes, tile
                 runs += 1
     if given.halves:
         channel_step = given.width
     some = max(LEAST_RUNS, RUNS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
     for begin from given.begin <= begin < given.end by some:
-        some = min(some, given.end - begin)
-        for c in range(some):
-            source = read_channel(table, given, begin + c, wide + c * given.width)
-        source -= (some - 1) * channel_step
+        count = min(some, given.end - begin)
+        for c in range(count):
+            read_channel(table, given, begin + c, wide + c * given.width)
+        if not given.halves:
+            source = <const real_t *> (given.first + begin * given.channel_step)
         for j from 0 <= j < 4 * runs by 4:
-            for c in range(some):
+            for c in range(count):
                 memcpy(
                     weights + run[j + 1] + (begin + c) * run[j + 3], source + c * channel_step + run[j],
                     run[j + 2] * sizeof(real_t),

@@ -25,7 +25,7 @@ cdef enum:
     WHOLE = 64  # columns that make whole vectors and lines
     # Images whose weights a processor that reads ahead fetches best by itself: of one, 1 to 262 MB took 0.65 to 1.0 of
     # the time, of two 0.75 to 1.13, 0.93 on average, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
-    FEW = 2
+    FEW_IMAGES = 2
 
 
 cdef bint READS_AHEAD = reads_ahead()  # asked once: in a virtual machine the answer takes 10 µs
@@ -175,7 +175,7 @@ def run(
     cdef Operands operands
     operands.level = find_level(isa)
     operands.dtype = <DType> <int> DTYPES.index(dtype)
-    operands.fetch = not READS_AHEAD or x.shape[1] > FEW
+    operands.fetch = not READS_AHEAD or x.shape[1] > FEW_IMAGES
     operands.precision = PRECISION[dtype]
     operands.w, operands.y = cnp.PyArray_BYTES(w), cnp.PyArray_BYTES(y)
     operands.item = w.itemsize

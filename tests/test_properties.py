@@ -1045,15 +1045,12 @@ def test_weights_packed_in_parts(way, outputs, dtype):
 
 # Every vector of columns is as many neighbours of a channel's weights: outputs of a kernel of one position, or
 # places.
-neighbouring_columns = pytest.mark.parametrize(
+@every_way
+@pytest.mark.parametrize(
     ("outputs", "kernel", "strides"),
     [(64, [1], [1]), (1, [256], [128]), (2, [32, 32], [16, 16])],
     ids=str,
 )
-
-
-@every_way
-@neighbouring_columns
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_neighbouring_columns(way, outputs, kernel, strides, dtype):
     rng = np.random.default_rng(outputs)
