@@ -193,6 +193,8 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
         parts.chunk_vectors += table.near
         if parts.vectors < 2 * parts.chunk_vectors:
             parts.chunk_vectors = parts.vectors
+    elif operands.in_strips and parts.vectors % table.near:  # what lines have beyond strips makes tiles across them
+        parts.some_lines = max(parts.some_lines, table.tile_vectors)
     return parts
 
 

@@ -1,7 +1,7 @@
 """Estimated cycles of one thread, for choosing between paths.
 
-The factors are fits to the layers of asv_benchmarks, forty others and the random ones of choices.py there,
-measured with AVX-512 and AMX, dot products on Zen 4. They need not be exact: a choice between two paths matters
+The factors are fits to the layers of asv_benchmarks, 150 others and the random ones of choices.py there, measured
+with AVX-512 and AMX, dot products on Zen 4 and Zen 5. They need not be exact: a choice between two paths matters
 where one is much faster, and there it shows.
 """
 
@@ -49,14 +49,18 @@ FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 # Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
 # only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
 SEVERAL_TAPS, SEVERAL_TAPS_OF_ONE = (1.5, 1.3), (1.2, 1.04)
-MANY_BYTES = 1 << 11  # of a position: in one pass, several taps of so many leave the first-level cache
+# In one pass, what several taps of so many input channels (or words of two) read leaves the first-level cache; of
+# the larger number they would take twice as long. float64, kernel 4, stride 2, took 1.0 to 1.1 times as long as
+# few channels do for 256, 1.15 for 512, 1.5 for 1024 (Zen 5); a steeper line chose no better.
+MANY_CHANNELS, FAR_CHANNELS = 1 << 8, 1 << 12
 # Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
 # Zen 4).
 WORD_CYCLES, WORDS_OF_ONE_TAP = 0.585, 1.12  # without strips
 
-# Larger weights come from memory in every call, at so many bytes a cycle.
+# Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
+# runs of images, which read some again (1024 channels, 2x2, bfloat16: 0.56 of the time).
 CACHED_WEIGHTS = 1 << 24
-STREAM_SPEED, TILE_STREAM_SPEED = 7, 4.5
+STREAM_SPEED, TILE_STREAM_SPEED, DOT_STREAM_SPEED = 7, 4.5, 12
 # Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
 NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level cache
@@ -74,6 +78,7 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
 # layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
+DOT_PACKING_CYCLES = 0.28  # an element: these are not split
 DOT_COLUMNS = 64  # least of a single input channel
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
@@ -178,7 +183,8 @@ def estimate(work: Work) -> float:
     if path in (POSITION_TILES, POSITION_WORDS):
         cycles += 0.25 * packed
     elif path.tiles:
-        cycles += (1.5 if path.image_runs else 1) * (0.3 + 0.25 * pieces) * packed
+        of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * pieces
+        cycles += (1.5 if path.image_runs else 1) * of_element * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         cycles += (2 if item == 8 else 1) * packed
     elif path.along_channels:
@@ -198,7 +204,8 @@ def estimate(work: Work) -> float:
     if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and readings > 1)):
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
-        streamed = weights / (TILE_STREAM_SPEED if path.tiles else STREAM_SPEED)
+        of_tiles = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
+        streamed = weights / (of_tiles if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
 
@@ -222,7 +229,7 @@ def channels_stored(work: Work) -> float:
     if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    written = 0.7 if path.tiles else 3.1 if work.dtype == "float64" else 1.45
+    written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
@@ -365,7 +372,7 @@ def tile_vectors(
 def column_additions(work: Work) -> float:
     """Cycles to add up the products of an input, lanes along channels, by vectors where they fill these."""
     if work.block % work.lanes:
-        return work.kernel * (20.0 + work.block)
+        return work.kernel * ((8.0 if work.path.tiles else 20.0) + work.block)
     return work.kernel * (2 if work.path.tiles else 8) * work.block / work.lanes
 
 
@@ -387,9 +394,10 @@ def position_cycles(work: Work) -> float:
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.path.words or work.in_channels <= 128 else 1.14
-    if work.one_pass and layout.most_taps > 1 and work.in_channels * ITEMSIZE[work.dtype] >= MANY_BYTES:
-        far = 1.06
-    one_tap = 1.0 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
+    depth = work.in_channels / (2.0 if work.path.words else 1.0)
+    if work.one_pass and layout.most_taps > 1 and depth >= MANY_CHANNELS:
+        far = 1.0 + depth / FAR_CHANNELS
+    one_tap = 1.03 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
     few_rows = FEW_WORD_ROWS if work.path.words else FEW_ROWS
     of_few, of_many = SEVERAL_TAPS_OF_ONE if work.one_pass and work.isa == "avx512_bf16" else SEVERAL_TAPS
     for c in layout.classes:

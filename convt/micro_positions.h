@@ -292,8 +292,9 @@ static void NAME(along_line)(int rows, int kind, int places, const convt_tap_cla
 #undef SOME
 }
 
-/* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them, the
-   last of which goes over some lines twice. */
+/* A vector of each of several lines, in tiles of all the vectors that `along_line` has at most or a `part` of them,
+   rounded up, the last of which goes over some lines twice: float64, 64 images of 8 x 8, took 0.91 of the time it took
+   rounded down. */
 INLINE void NAME(across)(const int part, int rows, int kind, int places, const convt_tap_class *classes,
                          const convt_lines *lines, ptrdiff_t first, const REAL *x, NAME(target) to)
 {
@@ -301,7 +302,7 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
     to.vector = lines->out_line;
 #define TILE(n, e, of_kind)                                                                                            \
     case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
-        const int wide = TILE_VECTORS(n, of_kind) > part ? TILE_VECTORS(n, of_kind) / part : 1;                        \
+        const int wide = (TILE_VECTORS(n, of_kind) + part - 1) / part;                                                 \
         for (ptrdiff_t line = 0; line < lines->count; line += wide) {                                                  \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
@@ -348,7 +349,7 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
     NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream};
     ptrdiff_t line = 0;
     /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
-    const int least_lines = whole < 2 ? wide / 2 : wide;
+    const int least_lines = whole < 2 ? (wide + 1) / 2 : wide;
     const int suit = kind == CONVT_SHARED_LOADS || whole < wide || whole == wide + 1;
     if (suit && lines->count >= least_lines && !parts) {
         convt_lines these = *lines;
