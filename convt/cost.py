@@ -44,7 +44,8 @@ COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
-FEW_ROWS = {1: 3.0, 2: 2.0, 3: 1.6, 4: 1.3}
+FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
+MOST_TILE_VECTORS = 8  # lanes along positions
 FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 # Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
 # only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
@@ -229,7 +230,8 @@ def channels_stored(work: Work) -> float:
     if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
+    of_double = 2.5 if work.lanes == 8 else 2.9
+    written = 0.7 if path.tiles else of_double if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
@@ -383,7 +385,7 @@ def position_cycles(work: Work) -> float:
         new_positions = tile.cost(math.ceil(layout.new_elements))
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
-    positions: float = layout.runs * tile.cost(layout.run_length)
+    most_rows, positions = min(MOST_ROWS, work.limits.sums // 2), 0.0
     if work.one_pass:
         *rows, width = layout.box
         ends = 0.0  # of lines, where strips are narrow
@@ -405,10 +407,13 @@ def position_cycles(work: Work) -> float:
         of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
         if work.path.words:
             of_one = WORDS_OF_ONE_TAP if taps == 1 else 1.0
-        products += far * taps * n * few_rows.get(n, 1) * of_one
+        if not work.one_pass:  # runs in whole tiles
+            width = min(MOST_TILE_VECTORS, work.limits.sums // min(n, most_rows)) * lanes
+            positions = math.ceil(layout.run_length / width) * width * layout.runs
+        products += far * taps * n * few_rows.get(n, 1) * of_one * positions
     if work.path.words:
-        return math.ceil(work.in_channels / 2) * products * positions / lanes * WORD_CYCLES
-    return work.in_channels * products * positions / lanes / 2
+        return math.ceil(work.in_channels / 2) * products / lanes * WORD_CYCLES
+    return work.in_channels * products / lanes / 2
 
 
 def tile_cycles(work: Work) -> float:
