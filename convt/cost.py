@@ -266,7 +266,7 @@ def positions_stored(work: Work) -> float:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
-    rounded = 0.2 if work.path.words else 0.4  # by the processor
+    rounded = 0.6 if work.path.words else 0.4
     return filled + outputs * (0.3 + rounded * halves + 1.8 * scalar + begun / row)
 
 

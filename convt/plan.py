@@ -17,6 +17,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import CHANNELS, COLUMNS_ALIKE, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
+from convt.shares import splits
 from convt.tiling import cut
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
@@ -208,9 +209,7 @@ class BoxPlan(Plan):
         sliced = self.table.slice < geometry.in_channels // geometry.group
         self.slice = self.table.slice if sliced else 0
         whole = layout.chains * geometry.group
-        self.splits = 1
-        if whole % threads:
-            self.splits = min(self.table.weight_blocks, -(-4 * threads // whole))
+        self.splits = splits(layout, geometry.group, self.table.weight_blocks, threads)
         self.threads = max(1, min(threads, whole * self.splits))
         # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
         self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))

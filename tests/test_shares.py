@@ -1,0 +1,52 @@
+"""Shares of a call for its threads."""
+
+import numpy as np
+import pytest
+
+from convt.shares import busiest, chain_cells, splits
+from convt.tiling import BoxLayout
+
+
+def layout(counts, box, chain=1):
+    """Boxes of so many cells per axis; what else a layout has does not matter here."""
+    axes = np.array([(n, 1, n, n, b, 0, 0, b) for n, b in zip(counts, box, strict=True)], np.int64)
+    boxes = int(np.prod([-(-n // b) for n, b in zip(counts, box, strict=True)]))
+    return BoxLayout(axes, (), 0, boxes, (1,) * len(counts), 1, 1, 1, chain=chain)
+
+
+def test_chains_are_in_the_order_of_their_tasks():
+    assert chain_cells(layout((2, 5, 3), (1, 1, 2), chain=3)) == 2 * [6, 3, 4, 2]
+
+
+def test_a_free_thread_takes_the_next_task():
+    assert busiest([5, 1, 1, 1, 4], 2) == 7
+
+
+def test_boxes_alike_are_not_split():
+    assert splits(layout((1, 8, 8), (1, 4, 8)), 1, 10, 2) == 1
+
+
+def test_many_boxes_are_not_split():
+    assert splits(layout((1, 17, 8), (1, 2, 8)), 1, 10, 2) == 1
+
+
+def test_one_thread_takes_them_as_they_are():
+    assert splits(layout((1, 7, 8), (1, 4, 8)), 1, 10, 1) == 1
+
+
+def test_a_single_box_is_split_into_several_tasks_for_each_thread():
+    assert splits(layout((1, 7, 8), (1, 7, 8)), 1, 10, 2) == 8
+
+
+@pytest.mark.parametrize("blocks", [5, 10])
+@pytest.mark.parametrize("rows", [3, 7, 9])
+def test_boxes_that_differ_are_split_into_shares_that_do_not(rows, blocks):
+    boxes = layout((1, rows, 8), (1, -(-rows // 2), 8))
+    parts = splits(boxes, 1, blocks, 2)
+    widths = [(i + 1) * blocks // parts - i * blocks // parts for i in range(parts)]
+    tasks = [size * width for size in chain_cells(boxes) for width in widths]
+    assert busiest(tasks, 2) <= 1.1 * sum(tasks) / 2 < busiest([size * blocks for size in chain_cells(boxes)], 2)
+
+
+def test_a_single_block_cannot_be_split():
+    assert splits(layout((1, 7, 8), (1, 4, 8)), 1, 1, 2) == 1
