@@ -13,7 +13,7 @@ from convt._box_operands cimport (
     rows_follow, write_outputs,
 )
 from convt._box_table cimport (
-    CACHE_LINE, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable,
+    MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable,
 )
 from convt._levels cimport (
     ONE_CLASS, SHARED_LOADS, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
@@ -135,35 +135,44 @@ cdef inline void copy_rows(
         table.level.f64.lines(rows, 0, n, 0, <const char *> source, bytes_step, target, target_step)
 
 
+cdef inline void stream_rows(
+    BoxTable table, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t places, const real_t *sums, Py_ssize_t step,
+    Py_ssize_t place_step, real_t *target,
+) noexcept nogil:
+    """`rows` rows of n elements, behind each other and past the caches, from those of `places` in turn."""
+    if real_t is float:
+        table.level.f32.stream_rows(rows, n, places, sums, step, place_step, target)
+    else:
+        table.level.f64.stream_rows(rows, n, places, sums, step, place_step, target)
+
+
 cdef void write_joined(
-    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, real_t *sums,
+    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
     Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
 ) noexcept nogil:
-    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column.
-
-    Outputs that pass the caches are put in order, behind the sums, where their rows are not whole cache lines.
-    """
+    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column."""
     cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT], of_row = length // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
-    cdef bint in_order = operands.stream and rows_follow(table, operands) and outputs * sizeof(real_t) % CACHE_LINE > 0
-    cdef real_t *ordered = sums + channels * outers * length
+    cdef bint follow = rows_follow(table, operands)
     cdef real_t *y
     for m in range(channels):
-        for outer in range(outers):
-            e = outer % stride
-            y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
-            if in_order:
-                copy_rows(table, rows, outputs, sums, of_row, ordered + e * outputs, stride * outputs)
-                if e == stride - 1:
-                    y = <real_t *> (row_of_outer[outer - e] + m * operands.y_strides[1])
-                    write_outputs(table, operands, ordered, rows * stride * outputs, <char *> y)
-            elif operands.stream:
-                for row in range(rows):
-                    write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step))
-            else:
-                copy_rows(table, rows, outputs, sums, of_row, y, stride * row_step)
-            sums += length
+        for outer from 0 <= outer < outers by stride:
+            if operands.stream and follow:
+                y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
+                stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
+                sums += stride * length
+                continue
+            for e in range(outer, outer + stride):
+                y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
+                if operands.stream:
+                    for row in range(rows):
+                        write_outputs(
+                            table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
+                        )
+                else:
+                    copy_rows(table, rows, outputs, sums, of_row, y, stride * row_step)
+                sums += length
 
 
 # Into what the rows of a box are cut in one pass.

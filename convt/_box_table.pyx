@@ -465,8 +465,6 @@ cdef class BoxTable:
         cdef Py_ssize_t i, width = 0
         for i in range(self.classes.n):
             width += self.sums_step(self.columns(self.classes, 0, i))
-        if self.joins_rows:  # rows of a channel in order
-            width += self.axes[self.n_axes - 2, STRIDE] * self.inner_places
         return width * (self.positions + self.more_positions()) + SLACK * self.lanes
 
     cdef Py_ssize_t count_products(self):

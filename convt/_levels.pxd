@@ -80,6 +80,9 @@ cdef extern from "levels.h" nogil:
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
+        void (*stream_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, float *
+        ) noexcept nogil
         void (*filled_lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t,
             Py_ssize_t
@@ -122,6 +125,9 @@ cdef extern from "levels.h" nogil:
         void (*drain)() noexcept nogil
         void (*lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*stream_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t, double *
         ) noexcept nogil
         void (*filled_lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t,

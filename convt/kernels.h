@@ -24,7 +24,7 @@
     {prefix##lanes,      prefix##most_sums,    prefix##most_weights, prefix##widest,        prefix##channels,          \
      prefix##native,     prefix##native_tiles, prefix##positions,    prefix##positions_out, prefix##transpose,         \
      prefix##accumulate, prefix##add_rows,     prefix##biased_rows,  prefix##interleave,    prefix##drain,             \
-     prefix##lines,      prefix##filled_lines, prefix##transpose_to, prefix##finite}
+     prefix##lines,      prefix##stream_rows,  prefix##filled_lines, prefix##transpose_to,  prefix##finite}
 #define CONVT_HALVES(prefix) {prefix##widen, prefix##narrow, prefix##interleave_narrow, prefix##transpose_narrow}
 /* The kernels of a level, with products of pieces or {0}. */
 #define CONVT_LEVEL(isa, kernels, native_rows, ...)                                                                    \

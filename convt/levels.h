@@ -78,6 +78,8 @@ typedef struct {
         void (*drain)(void);                                                                                           \
         void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
                       ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
+        void (*stream_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t places, const REAL *from, ptrdiff_t step,           \
+                            ptrdiff_t place_step, REAL *out);                                                          \
         void (*filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,     \
                              ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel, \
                              ptrdiff_t target_step);                                                                   \

@@ -516,6 +516,54 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
     }
 }
 
+/* Rows of n elements, behind each other in memory, past the caches but for what their first and last cache line lack:
+   row q is the (q / places)th of place q % places, the rows of which lie `step` apart, places `place_step`. Up to a
+   cache line is read before and behind a row. A line of two rows is made in registers: read from where both were
+   stored, it would wait for all stores before them. Copied into order before, 37 x 37 images of 96 channels, kernel 4,
+   stride 4, took 1.05 times as long. */
+static void NAME(stream_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t places, const REAL *from, ptrdiff_t step,
+                              ptrdiff_t place_step, REAL *out)
+{
+    enum { LINE = 64 / sizeof(REAL), VECTORS = LINE / LANES };
+    const ptrdiff_t begin = (uintptr_t)out % 64 / sizeof(REAL);
+    ptrdiff_t first = begin, filled = begin, row = 0, place = 0;
+    VECTOR edge[VECTORS]; /* the line that is not whole yet */
+    REAL *line = out - begin;
+    UNROLLED (v, VECTORS)
+        edge[v] = (VECTOR){0};
+    for (ptrdiff_t q = 0; q < rows; q++) {
+        const REAL *x = from + row * step + place * place_step, *const end = x + n;
+        place++;
+        if (place == places)
+            place = 0, row++;
+        if (filled) {
+            UNROLLED (v, VECTORS) {
+                const NAME(mask) kept = NAME(first_lanes)(filled - v * LANES);
+                edge[v] = (VECTOR)(((NAME(mask))edge[v] & kept) | ((NAME(mask))LOAD(x - filled + v * LANES) & ~kept));
+            }
+            if (n < LINE - filled) {
+                filled += n;
+                continue;
+            }
+            if (first)
+                memcpy(line + first, (const REAL *)edge + first, (LINE - first) * sizeof(REAL));
+            else
+                UNROLLED (v, VECTORS)
+                    STREAM(line + v * LANES, edge[v]);
+            x += LINE - filled;
+            line += LINE;
+            first = 0;
+        }
+        for (; end - x >= LINE; x += LINE, line += LINE)
+            UNROLLED (v, VECTORS)
+                STREAM(line + v * LANES, LOAD(x + v * LANES));
+        filled = end - x;
+        UNROLLED (v, VECTORS)
+            edge[v] = LOAD(x + v * LANES);
+    }
+    memcpy(line + first, (const REAL *)edge + first, (filled - first) * sizeof(REAL));
+}
+
 /* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
    i*target_step + ...] for line i; the steps of the source are in bytes, and so many `ahead` is fetched. All channels
    in one call: of strips, which are short, one by one through `lines` whole layers took up to 1.2 times as long. */

@@ -281,7 +281,21 @@ static void report(const char *level, const char *kernel, int wrong)
                 wrong += out[i] != (i >= 6 * filled ? 7 : at < m ? x[c * STEP + line * 5 + at] : 0);                   \
             }                                                                                                          \
         }                                                                                                              \
-        report(level, #REAL " accumulate, add_rows, biased_rows, lines", wrong);                                       \
+        for (int m = 1; m <= 2 * n; m++) /* rows within a cache line and of several, which begin anywhere in one */    \
+            for (int shift = 1; shift <= 16; shift++)                                                                  \
+                for (int places = 1; places <= 3; places++) {                                                          \
+                    for (int i = 0; i < OUT; i++)                                                                      \
+                        out[i] = 7;                                                                                    \
+                    k->stream_rows(6, m, places, x + 16, m + 5, 4 * STEP, out + shift);                                \
+                    k->drain();                                                                                        \
+                    for (int i = 0; i < OUT; i++) {                                                                    \
+                        const int at = i - shift, q = at / m;                                                          \
+                        wrong +=                                                                                       \
+                            out[i] !=                                                                                  \
+                            (at < 0 || q >= 6 ? 7 : x[16 + q / places * (m + 5) + q % places * 4 * STEP + at % m]);    \
+                    }                                                                                                  \
+                }                                                                                                      \
+        report(level, #REAL " accumulate, add_rows, biased_rows, lines, rows", wrong);                                 \
         wrong = !k->finite(x, 100);                                                                                    \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \
