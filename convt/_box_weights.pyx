@@ -441,6 +441,7 @@ cdef void gather_columns(
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef Py_ssize_t i, first, turned = 0  # columns that are transposed
     cdef Py_ssize_t channels = table.depth if table.words else table.in_channels
+    cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
     cdef real_t *row = target + given.begin * step
@@ -454,6 +455,10 @@ cdef void gather_columns(
             row = wide + c % TILE_CHANNELS * step
         if in_a_row and n == tile and column_step == 1 and c < channels:
             memcpy(row, w + c * channel_step + offset[0], tile * sizeof(real_t))
+        elif column_step == 1 and n == tile and c < channels:
+            source = w + c * channel_step
+            for j in range(tile):
+                row[j] = source[offset[j]]
         else:
             first = turned if c // table.lanes * table.lanes + table.lanes <= channels else 0
             for j from 0 <= j < (first if c % table.lanes == 0 else 0) by table.lanes:
