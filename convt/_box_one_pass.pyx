@@ -139,7 +139,7 @@ cdef inline void stream_rows(
     BoxTable table, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t places, const real_t *sums, Py_ssize_t step,
     Py_ssize_t place_step, real_t *target,
 ) noexcept nogil:
-    """`rows` rows of n elements, behind each other and past the caches, from those of `places` in turn."""
+    """`rows` rows of n elements, behind each other and past the caches: one of each of `places` places in turn."""
     if real_t is float:
         table.level.f32.stream_rows(rows, n, places, sums, step, place_step, target)
     else:
@@ -150,7 +150,10 @@ cdef void write_joined(
     BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
     Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
 ) noexcept nogil:
-    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column."""
+    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column.
+
+    None of their rows lies beyond y, as cells read one place each.
+    """
     cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT], of_row = length // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
@@ -202,7 +205,7 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
         parts.chunk_vectors += table.near
         if parts.vectors < 2 * parts.chunk_vectors:
             parts.chunk_vectors = parts.vectors
-    elif operands.in_strips and parts.vectors % table.near:  # what lines have beyond strips makes tiles across them
+    elif operands.in_strips and parts.vectors % table.tile_vectors:  # the ends of lines make tiles across them
         parts.some_lines = max(parts.some_lines, table.tile_vectors)
     return parts
 

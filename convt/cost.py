@@ -45,8 +45,8 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
-MOST_TILE_VECTORS = 8  # lanes along positions
 FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
+MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
 # only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
 SEVERAL_TAPS, SEVERAL_TAPS_OF_ONE = (1.5, 1.3), (1.2, 1.04)
@@ -59,7 +59,7 @@ MANY_CHANNELS, FAR_CHANNELS = 1 << 8, 1 << 12
 WORD_CYCLES, WORDS_OF_ONE_TAP = 0.585, 1.12  # without strips
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
-# runs of images, which read some again (1024 channels, 2x2, bfloat16: 0.56 of the time).
+# runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
 CACHED_WEIGHTS = 1 << 24
 STREAM_SPEED, TILE_STREAM_SPEED, DOT_STREAM_SPEED = 7, 4.5, 12
 # Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
@@ -205,8 +205,8 @@ def estimate(work: Work) -> float:
     if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and readings > 1)):
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
-        of_tiles = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
-        streamed = weights / (of_tiles if path.tiles else STREAM_SPEED)
+        tile_speed = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
+        streamed = weights / (tile_speed if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
 
@@ -230,7 +230,7 @@ def channels_stored(work: Work) -> float:
     if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    of_double = 2.5 if work.lanes == 8 else 2.9
+    of_double = 2.5 if work.lanes == 8 else 2.9  # by AVX-512, by AVX2
     written = 0.7 if path.tiles else of_double if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
         written *= 0.4
@@ -266,7 +266,9 @@ def positions_stored(work: Work) -> float:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
-    rounded = 0.6 if work.path.words else 0.4
+    rounded = (
+        0.6 if work.path.words else 0.4
+    )  # random layers of bfloat16 took 1.030 of the least time, 1.036 with 0.2
     return filled + outputs * (0.3 + rounded * halves + 1.8 * scalar + begun / row)
 
 
@@ -385,7 +387,7 @@ def position_cycles(work: Work) -> float:
         new_positions = tile.cost(math.ceil(layout.new_elements))
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
-    most_rows, positions = min(MOST_ROWS, work.limits.sums // 2), 0.0
+    positions = 0.0
     if work.one_pass:
         *rows, width = layout.box
         ends = 0.0  # of lines, where strips are narrow
@@ -407,9 +409,10 @@ def position_cycles(work: Work) -> float:
         of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
         if work.path.words:
             of_one = WORDS_OF_ONE_TAP if taps == 1 else 1.0
-        if not work.one_pass:  # runs in whole tiles
-            width = min(MOST_TILE_VECTORS, work.limits.sums // min(n, most_rows)) * lanes
-            positions = math.ceil(layout.run_length / width) * width * layout.runs
+        if not work.one_pass:  # runs in whole tiles, of as many rows each
+            tiles = math.ceil(n / min(MOST_ROWS, work.limits.sums // 2))
+            tile_positions = min(MOST_TILE_VECTORS, work.limits.sums // math.ceil(n / tiles)) * lanes
+            positions = math.ceil(layout.run_length / tile_positions) * tile_positions * layout.runs
         products += far * taps * n * few_rows.get(n, 1) * of_one * positions
     if work.path.words:
         return math.ceil(work.in_channels / 2) * products / lanes * WORD_CYCLES

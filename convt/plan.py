@@ -17,7 +17,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import CHANNELS, COLUMNS_ALIKE, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
-from convt.shares import splits
+from convt.shares import EVENING_TASKS, splits
 from convt.tiling import cut
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
@@ -147,8 +147,7 @@ class RowPlan(Plan):
         tiles = geometry.batch * geometry.group * -(-self.channels // self.tile)
         self.bands = 1
         if threads > 1 and tiles % threads:
-            # Four tasks a thread even out what the last one to finish leaves idle.
-            self.bands = min(self.table.strips, max(1, -(-4 * threads // max(tiles, 1))))
+            self.bands = min(self.table.strips, max(1, -(-EVENING_TASKS * threads // max(tiles, 1))))
         self.tasks = tiles * self.bands
         self.threads = max(1, min(threads, self.tasks))
         self.pack_key = (self.path,)

@@ -478,6 +478,18 @@ def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, crop, widt
         assert not out.base.any()  # nothing was written beside it
 
 
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+def test_boxes_that_differ_are_dealt_out_in_parts(level):
+    """Two boxes of 4 and 3 rows on two threads, with the bits of one."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 320, 7, 7, 5), dtype=np.float32)
+    w = rng.standard_normal((320, 320, 2, 2, 2), dtype=np.float32)
+    with forced((level, paths.CHANNELS)):
+        one, two = (convt.ConvTranspose(w, strides=[2, 2, 2], n_threads=n) for n in (1, 2))
+        assert two.explain(x.shape)["tiles"]["splits"] > 1
+        np.testing.assert_array_equal(one(x), two(x))
+
+
 @functools.lru_cache(maxsize=8)
 def joined_case(dtype, x_shape, kernel, crop):
     """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""

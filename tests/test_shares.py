@@ -27,11 +27,11 @@ def test_boxes_alike_are_not_split():
 
 
 def test_many_boxes_are_not_split():
-    assert splits(layout((1, 17, 8), (1, 2, 8)), 1, 10, 2) == 1
+    assert splits(layout((1, 15, 8), (1, 2, 8)), 1, 10, 2) == 1
 
 
 def test_one_thread_takes_them_as_they_are():
-    assert splits(layout((1, 7, 8), (1, 4, 8)), 1, 10, 1) == 1
+    assert splits(layout((1, 5, 8), (1, 2, 8)), 1, 10, 1) == 1
 
 
 def test_a_single_box_is_split_into_several_tasks_for_each_thread():
@@ -50,3 +50,13 @@ def test_boxes_that_differ_are_split_into_shares_that_do_not(rows, blocks):
 
 def test_a_single_block_cannot_be_split():
     assert splits(layout((1, 7, 8), (1, 4, 8)), 1, 1, 2) == 1
+
+
+def test_groups_are_shared_first():
+    assert splits(layout((1, 7, 8), (1, 4, 8)), 4, 10, 2) == 1
+    assert splits(layout((1, 8, 8), (1, 8, 8)), 2, 10, 2) == 1
+    assert splits(layout((1, 7, 8), (1, 4, 8)), 2, 10, 4) > 1
+
+
+def test_more_threads_than_tasks():
+    assert splits(layout((1, 3, 8), (1, 2, 8)), 1, 2, 16) == 2
