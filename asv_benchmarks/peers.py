@@ -22,8 +22,9 @@ from importlib.metadata import version
 from statistics import median
 
 import numpy as np
-from benchmarks.layers import LAYERS, arrays, attributes
+from benchmarks.layers import LAYERS, MORE_LAYERS, arrays, attributes
 
+ALL_LAYERS = LAYERS | MORE_LAYERS
 OURS = ("convt", "convt one-shot")
 
 
@@ -197,7 +198,7 @@ def work(engine, threads, pipe):
             if order == "layer":
                 name, dtype = arguments
                 call = None
-                call = ENGINES[engine][1](LAYERS[name], arrays(LAYERS[name], dtype), threads)
+                call = ENGINES[engine][1](ALL_LAYERS[name], arrays(ALL_LAYERS[name], dtype), threads)
                 answer = call is not None
                 if answer:
                     call()
@@ -260,8 +261,8 @@ def measure(workers, name, dtype, rounds, seconds):
             times[engine] += answer if works else []
     import convt
 
-    x, w, b = arrays(LAYERS[name], dtype)
-    wanted = convt.reference.conv_transpose(x, w, b, dtype=np.float64, **attributes(LAYERS[name]))
+    x, w, b = arrays(ALL_LAYERS[name], dtype)
+    wanted = convt.reference.conv_transpose(x, w, b, dtype=np.float64, **attributes(ALL_LAYERS[name]))
     figures = {}
     for engine, worker in able.items():
         works, y = worker.ask("result")
@@ -356,22 +357,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--layers", nargs="*", default=list(LAYERS), choices=list(LAYERS), metavar="LAYER")
+    parser.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER", help="(default: all)")
+    parser.add_argument("--more", action="store_true", help="by default those of more_layers.json")
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--rounds", type=int, default=5, help="bursts per engine and layer (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a burst (default: 0.1)")
     parser.add_argument("--plot", metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument("--json", metavar="FILE", help="write every figure")
     options = parser.parse_args()
+    layers = options.layers or list(MORE_LAYERS if options.more else LAYERS)
 
     # convt is what the others are compared with.
     wanted = dict.fromkeys(["convt", *options.engines])
     engines = [e for e in wanted if importlib.util.find_spec(ENGINES[e][0])]
     workers = {engine: Worker(engine, options.threads) for engine in engines}
     results = {}
-    for i, name in enumerate(options.layers):
-        bar = "#" * (30 * i // len(options.layers))
-        print(f"\r[{bar:<30}] {i}/{len(options.layers)} {name:<30}", end="", file=sys.stderr, flush=True)
+    for i, name in enumerate(layers):
+        bar = "#" * (30 * i // len(layers))
+        print(f"\r[{bar:<30}] {i}/{len(layers)} {name:<30}", end="", file=sys.stderr, flush=True)
         results[name] = measure(workers, name, options.dtype, options.rounds, options.seconds)
     print("\r" + " " * 80 + "\r", end="", file=sys.stderr)
 

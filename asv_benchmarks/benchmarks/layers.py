@@ -5,7 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-LAYERS = {layer["name"]: layer for layer in json.loads(Path(__file__).with_name("layers.json").read_text())}
+
+def read(file):
+    """The layers of a file, by name."""
+    return {layer["name"]: layer for layer in json.loads(Path(__file__).with_name(file).read_text())}
+
+
+LAYERS = read("layers.json")
+MORE_LAYERS = read("more_layers.json")  # of other networks, for `peers.py --more`
 
 
 def attributes(layer):
