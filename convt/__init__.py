@@ -7,6 +7,7 @@ The way through the package, top to bottom; each floor knows only those below::
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
     plan                      geometry -> path, threads
     boxes, cost, paths        for each path how large its boxes are, and what they would cost
+    shares                    into how many tasks boxes are dealt out to threads
     tiling                    the output in boxes of cells
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
