@@ -357,8 +357,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER", help="(default: all)")
-    parser.add_argument("--more", action="store_true", help="by default those of more_layers.json")
+    parser.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER")
+    parser.add_argument(
+        "--more", action="store_true", help="the layers of more_layers.json instead, if none are named"
+    )
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--rounds", type=int, default=5, help="bursts per engine and layer (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a burst (default: 0.1)")

@@ -157,11 +157,11 @@ cdef void write_joined(
     cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT], of_row = length // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
-    cdef bint follow = rows_follow(table, operands)
+    cdef bint as_one = operands.stream and rows_follow(table, operands)
     cdef real_t *y
     for m in range(channels):
         for outer from 0 <= outer < outers by stride:
-            if operands.stream and follow:
+            if as_one:
                 y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
                 stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
                 sums += stride * length

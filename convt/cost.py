@@ -386,14 +386,6 @@ def position_cycles(work: Work) -> float:
         new_positions = tile.cost(math.ceil(layout.new_elements))
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
-    positions = 0.0
-    if work.one_pass:
-        *rows, width = layout.box
-        ends = 0.0  # of lines, where strips are narrow
-        if work.vectors_in_one_pass.joins_rows:
-            width *= rows.pop()
-            ends = max(1.0, width / (JOINED_VECTORS * lanes))
-        positions = math.prod(rows) * (-(-width // lanes) + ends) * lanes
     products = 0.0
     # Beside sums a chunk of many channels outgrows the first-level cache.
     far = 1.0 if work.one_pass or work.path.words or work.in_channels <= 128 else 1.14
@@ -408,14 +400,29 @@ def position_cycles(work: Work) -> float:
         of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
         if work.path.words:
             of_one = WORDS_OF_ONE_TAP if taps == 1 else 1.0
-        if not work.one_pass:  # runs in whole tiles, of as many rows each
-            tiles = math.ceil(n / min(MOST_ROWS, work.limits.sums // 2))
-            tile_positions = min(MOST_TILE_VECTORS, work.limits.sums // math.ceil(n / tiles)) * lanes
-            positions = math.ceil(layout.run_length / tile_positions) * tile_positions * layout.runs
+        positions = positions_in_one_pass(work) if work.one_pass else positions_in_tiles(work, n)
         products += far * taps * n * few_rows.get(n, 1) * of_one * positions
     if work.path.words:
         return math.ceil(work.in_channels / 2) * products / lanes * WORD_CYCLES
     return work.in_channels * products / lanes / 2
+
+
+def positions_in_one_pass(work: Work) -> float:
+    """Positions of a box, its rows in whole vectors, those that are joined as one."""
+    *rows, width = work.layout.box
+    ends = 0.0  # of lines, where strips are narrow
+    if work.vectors_in_one_pass.joins_rows:
+        width *= rows.pop()
+        ends = max(1.0, width / (JOINED_VECTORS * work.lanes))
+    return math.prod(rows) * (-(-width // work.lanes) + ends) * work.lanes
+
+
+def positions_in_tiles(work: Work, rows: int) -> float:
+    """Positions of a box, its runs in whole tiles, so many rows in tiles of about as many each."""
+    sums, layout = work.limits.sums, work.layout
+    tiles = math.ceil(rows / min(MOST_ROWS, sums // 2))
+    width = min(MOST_TILE_VECTORS, sums // math.ceil(rows / tiles)) * work.lanes
+    return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
 
 def tile_cycles(work: Work) -> float:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from convt.tiling import BoxLayout
 
 EVENING_TASKS = 4  # of a thread: so many even out what the last one to finish leaves idle
-MOST_PARTS = 8  # of a group's blocks, where chains are few and not alike; see `BoxPlan.groups`
+# Of a group's blocks, where chains are few and not alike: tasks so few that none has several groups (`BoxPlan`).
+MOST_PARTS = 8
 EVEN, AS_GOOD = 1.05, 1.02  # times an equal share, and the least share of the busiest thread
 
 
