@@ -15,7 +15,7 @@ from convt._box_one_pass import JOINED_VECTORS
 from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
 from convt._levels import TileLimits
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_COLUMNS, POSITION_TILES, POSITION_WORDS, POSITIONS, Path
+from convt.paths import CHANNEL_TILES, POSITION_COLUMNS, POSITION_TILES, POSITION_WORDS, POSITIONS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -45,18 +45,14 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
-FEW_WORD_ROWS = {1: 3.0, 2: 1.6, 3: 1.25, 4: 1.1}
 MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
-# Of several taps, whose loads cross cache lines, in tiles of up to 7 rows and of 8. In one pass, at the level that
-# only AMD's processors run, beside one multiply-add a cycle there is time for them: 10 layers (Zen 4).
-SEVERAL_TAPS, SEVERAL_TAPS_OF_ONE = (1.5, 1.3), (1.2, 1.04)
-# In one pass, what several taps of so many input channels (or words of two) read leaves the first-level cache; of
-# the larger number they would take twice as long. float64, kernel 4, stride 2, took 1.0 to 1.1 times as long as
-# few channels do for 256, 1.15 for 512, 1.5 for 1024 (Zen 5); a steeper line chose no better.
-MANY_CHANNELS, FAR_CHANNELS = 1 << 8, 1 << 12
-# Of a vector of words of two bfloat16. The chosen path takes 1.03 times as long as the best (320 random layers,
-# Zen 4).
-WORD_CYCLES, WORDS_OF_ONE_TAP = 0.585, 1.12  # without strips
+# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines, for
+# which AMD's processors, of one or two multiply-adds a cycle, have more time.
+ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, 0.575
+ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
+WORD = 0.62  # the same for each word of two bfloat16 channels
+# The input of so many channels or words leaves the first-level cache.
+MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
 # runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
@@ -80,7 +76,6 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
-DOT_COLUMNS = 64  # least of a single input channel
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
 # To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
@@ -168,10 +163,6 @@ def estimate(work: Work) -> float:
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
     if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if work.in_channels == 1 and work.dots:  # half of every pair is 0: up to 3.3 times as long
-        columns = geometry.out_channels // geometry.group * work.kernel
-        if path.along_channels or columns < DOT_COLUMNS:
-            return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
@@ -187,7 +178,7 @@ def estimate(work: Work) -> float:
         of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * pieces
         cycles += (1.5 if path.image_runs else 1) * of_element * packed
     elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
-        cycles += (2 if item == 8 else 1) * packed
+        cycles += packed
     elif path.along_channels:
         of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
         cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
@@ -202,7 +193,7 @@ def estimate(work: Work) -> float:
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
     # What the only reading takes is in the factors of vectors.
     readings = layout.boxes * readings_of_box(work)
-    if weights > NEAR_WEIGHTS and (path.tiles or (path == CHANNELS and readings > 1)):
+    if weights > NEAR_WEIGHTS and path.tiles:
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
         tile_speed = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
@@ -230,8 +221,7 @@ def channels_stored(work: Work) -> float:
     if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    of_double = 2.5 if work.lanes == 8 else 2.9  # by AVX-512, by AVX2
-    written = 0.7 if path.tiles else of_double if work.dtype == "float64" else 1.45
+    written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
     if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
@@ -264,11 +254,9 @@ def positions_stored(work: Work) -> float:
         return filled + (0.7 if halves else 0.3) * written
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
-        return filled + outputs * (0.65 + 0.3 * (not halves) + 2.5 * scalar + begun / row)
+        return filled + outputs * (0.65 + 0.3 * (not halves) + 1.8 * scalar + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
-    # The chosen paths of random layers of bfloat16 take 1.030 of the least time; with 0.2 for words 1.036.
-    rounded = 0.6 if work.path.words else 0.4
-    return filled + outputs * (0.3 + rounded * halves + 1.8 * scalar + begun / row)
+    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -386,25 +374,18 @@ def position_cycles(work: Work) -> float:
         new_positions = tile.cost(math.ceil(layout.new_elements))
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
-    products = 0.0
-    # Beside sums a chunk of many channels outgrows the first-level cache.
-    far = 1.0 if work.one_pass or work.path.words or work.in_channels <= 128 else 1.14
-    depth = work.in_channels / (2.0 if work.path.words else 1.0)
-    if work.one_pass and layout.most_taps > 1 and depth >= MANY_CHANNELS:
-        far = 1.0 + depth / FAR_CHANNELS
-    one_tap = 1.03 if work.vectors_in_one_pass.strips else 1.1  # in strips: 19 layers took 0.96 of the time then
-    few_rows = FEW_WORD_ROWS if work.path.words else FEW_ROWS
-    of_few, of_many = SEVERAL_TAPS_OF_ONE if work.one_pass and work.isa == "avx512_bf16" else SEVERAL_TAPS
+    depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
+    one_tap = ONE_TAP_IN_STRIPS if work.vectors_in_one_pass.strips else ONE_TAP
+    several_taps = SEVERAL_TAPS_ON_AMD if work.isa == "avx512_bf16" else SEVERAL_TAPS
+    cycles = 0.0
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        of_one = one_tap if taps == 1 else of_many if n >= 8 else of_few
-        if work.path.words:
-            of_one = WORDS_OF_ONE_TAP if taps == 1 else 1.0
         positions = positions_in_one_pass(work) if work.one_pass else positions_in_tiles(work, n)
-        products += far * taps * n * few_rows.get(n, 1) * of_one * positions
-    if work.path.words:
-        return math.ceil(work.in_channels / 2) * products / lanes * WORD_CYCLES
-    return work.in_channels * products / lanes / 2
+        of_tap = WORD if work.path.words else one_tap if taps == 1 else several_taps
+        cycles += taps * n * FEW_ROWS.get(n, 1) * of_tap * positions / lanes
+    if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass):
+        cycles *= MANY_CHANNELS_TIME
+    return depth * cycles
 
 
 def positions_in_one_pass(work: Work) -> float:
