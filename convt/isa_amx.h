@@ -45,8 +45,6 @@ typedef struct {
     ptrdiff_t second, row, piece, next;
 } convt_amx_operand;
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Sums lie in tiles 0 to 3, up to two rows of up to two tiles, and so in memory. */
 INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums, ptrdiff_t step)
 {
@@ -210,7 +208,6 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
     }
 }
 
-#undef INLINE
 #undef INSTANCES
 #undef FOUR
 #undef ONE

@@ -23,7 +23,7 @@ enum { convt_avx2_stream_bytes = 1 << 22 };
 
 /* The first n elements in up to three stores, as AMD's processors take a dozen cycles and more for a masked one: rows
    of 41 outputs took twice as long. */
-static inline __attribute__((always_inline)) void convt_avx2_store_floats(float *target, __m256 vector, int n)
+INLINE void convt_avx2_store_floats(float *target, __m256 vector, int n)
 {
     __m128 part = _mm256_castps256_ps128(vector);
     if (n >= 8) {
@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void convt_avx2_store_floats(float 
         _mm_store_ss(target, part);
 }
 
-static inline __attribute__((always_inline)) void convt_avx2_store_doubles(double *target, __m256d vector, int n)
+INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 {
     __m128d part = _mm256_castpd256_pd128(vector);
     if (n >= 4) {
@@ -72,12 +72,6 @@ static inline __attribute__((always_inline)) void convt_avx2_store_doubles(doubl
 #include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum {
-    convt_avx2_f32_lanes = LANES,
-    convt_avx2_f32_most_sums = ACCUMULATORS,
-    convt_avx2_f32_most_weights = MOST_WEIGHTS,
-    convt_avx2_f32_widest = WIDEST
-};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST
@@ -91,12 +85,6 @@ enum {
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
 #include "micro_native.h"
-enum {
-    convt_avx2_f64_lanes = LANES,
-    convt_avx2_f64_most_sums = ACCUMULATORS,
-    convt_avx2_f64_most_weights = MOST_WEIGHTS,
-    convt_avx2_f64_widest = WIDEST
-};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST

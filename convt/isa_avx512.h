@@ -34,12 +34,6 @@ enum { convt_avx512_stream_bytes = 1 << 21 };
 #include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum {
-    convt_avx512_f32_lanes = LANES,
-    convt_avx512_f32_most_sums = ACCUMULATORS,
-    convt_avx512_f32_most_weights = MOST_WEIGHTS,
-    convt_avx512_f32_widest = WIDEST
-};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST
@@ -53,12 +47,6 @@ enum {
 #define NAME(kernel) convt_avx512_f64_##kernel
 #include "micro.h"
 #include "micro_native.h"
-enum {
-    convt_avx512_f64_lanes = LANES,
-    convt_avx512_f64_most_sums = ACCUMULATORS,
-    convt_avx512_f64_most_weights = MOST_WEIGHTS,
-    convt_avx512_f64_widest = WIDEST
-};
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST

@@ -14,6 +14,7 @@
 /* Of 32 registers 24 hold sums, as with multiply-adds, of two vectors of columns by 12 positions; lanes along positions
    16, of two vectors by 8 columns. */
 enum { CONVT_DOT_POSITIONS = 12, CONVT_DOT_COLUMNS = 8 };
+#define ACCUMULATORS (2 * CONVT_DOT_POSITIONS)
 
 static void convt_avx512_bf16_configure(void)
 {
@@ -22,8 +23,6 @@ static void convt_avx512_bf16_configure(void)
 static void convt_avx512_bf16_release(void)
 {
 }
-
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE __m512 convt_dot(__m512 sum, const float *pair, __m512bh others)
 {
@@ -77,40 +76,13 @@ static void convt_avx512_bf16_channels(int pieces, int positions, int columns, p
                                        const float *w, const float *soon, ptrdiff_t soon_step, float *out,
                                        ptrdiff_t out_step)
 {
-#define ONE(p, v)                                                                                                      \
-    case 32 * v + p:                                                                                                   \
-        convt_dot_channels_tile(p, v, taps, tap_offset, pairs, x, x_step, w, soon, soon_step, out, out_step);          \
-        break;
-#define BOTH(p) ONE(p, 1) ONE(p, 2)
+#define CALL(p, v) convt_dot_channels_tile(p, v, taps, tap_offset, pairs, x, x_step, w, soon, soon_step, out, out_step)
     (void)pieces; /* one */
-    switch (32 * columns + positions) {
-        BOTH(1)
-        BOTH(2)
-        BOTH(3)
-        BOTH(4)
-        BOTH(5)
-        BOTH(6)
-        BOTH(7)
-        BOTH(8)
-        BOTH(9)
-        BOTH(10)
-        BOTH(11)
-        BOTH(12)
-        ONE(13, 1)
-        ONE(14, 1)
-        ONE(15, 1)
-        ONE(16, 1)
-        ONE(17, 1)
-        ONE(18, 1)
-        ONE(19, 1)
-        ONE(20, 1)
-        ONE(21, 1)
-        ONE(22, 1)
-        ONE(23, 1)
-        ONE(24, 1)
-    }
-#undef ONE
-#undef BOTH
+    if (columns == 1)
+        EVERY_TILE(positions, 1, CALL)
+    else
+        EVERY_TILE(positions, 2, CALL)
+#undef CALL
 }
 
 /* The sums of 8 outputs of one or two vectors of positions; w_next elements from 16 pairs' weights to the next. */
@@ -259,7 +231,6 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 #define REAL float
 #define OUTPUT uint16_t
 #define LANES 16
-#define ACCUMULATORS (2 * CONVT_DOT_POSITIONS)
 #define OPERANDS 32
 #define NAME(kernel) convt_avx512_bf16_word_##kernel
 #define VECTOR convt_pieces_vector
@@ -311,7 +282,6 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
 #undef BROADCAST
 #undef MULTIPLY_ADD
 #undef ALIGNED
-#undef INLINE
 
 #if defined(__clang__)
 #pragma clang attribute pop

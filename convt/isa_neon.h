@@ -24,12 +24,6 @@ enum { convt_neon_stream_bytes = 1 << 21 };
 #include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-enum {
-    convt_neon_f32_lanes = LANES,
-    convt_neon_f32_most_sums = ACCUMULATORS,
-    convt_neon_f32_most_weights = MOST_WEIGHTS,
-    convt_neon_f32_widest = WIDEST
-};
 #undef REAL
 #undef LANES
 #undef NAME
@@ -39,12 +33,6 @@ enum {
 #define NAME(kernel) convt_neon_f64_##kernel
 #include "micro.h"
 #include "micro_native.h"
-enum {
-    convt_neon_f64_lanes = LANES,
-    convt_neon_f64_most_sums = ACCUMULATORS,
-    convt_neon_f64_most_weights = MOST_WEIGHTS,
-    convt_neon_f64_widest = WIDEST
-};
 #undef REAL
 #undef LANES
 #undef NAME

@@ -23,7 +23,6 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))
 #define ON_VECTOR(pointer) ((uintptr_t)(pointer) % (LANES * sizeof(REAL)) == 0)
-#define INLINE static inline __attribute__((always_inline))
 /* Shuffles by indices of each lane. */
 #if LANES == 2
 #define EACH_LANE(index, v) index(v, 0), index(v, 1)
@@ -51,9 +50,6 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 #if WIDEST < 3 || WIDEST > 4
 #error "tiles of `channels` are three or four vectors wide at most"
 #endif
-/* Positions of a tile of so many vectors, as many sums in all: 24 load 25 vectors singly, 14 in pairs, 10 by fours. */
-#define MOST_POSITIONS(vectors) (ACCUMULATORS / (vectors))
-
 /* Taps of a run, up to three, of which a tile of so many vectors holds the weights beside the sums and an input. */
 #define MOST_TAPS(vectors) (MOST_WEIGHTS / (vectors) > 2 ? 3 : MOST_WEIGHTS / (vectors) > 1 ? 2 : 1)
 
@@ -149,40 +145,6 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
         UNROLLED (v, vectors)
             STORE(out + p * out_step + v * LANES, sums[p][v]);
 }
-
-/* `CALL(positions, vectors)` with both known to the compiler: up to MOST_POSITIONS of so many vectors. */
-#define EVERY_TILE(positions, vectors, CALL)                                                                           \
-    switch (positions) {                                                                                               \
-        ONE_TILE(1, vectors, CALL)                                                                                     \
-        ONE_TILE(2, vectors, CALL)                                                                                     \
-        ONE_TILE(3, vectors, CALL)                                                                                     \
-        ONE_TILE(4, vectors, CALL)                                                                                     \
-        ONE_TILE(5, vectors, CALL)                                                                                     \
-        ONE_TILE(6, vectors, CALL)                                                                                     \
-        ONE_TILE(7, vectors, CALL)                                                                                     \
-        ONE_TILE(8, vectors, CALL)                                                                                     \
-        ONE_TILE(9, vectors, CALL)                                                                                     \
-        ONE_TILE(10, vectors, CALL)                                                                                    \
-        ONE_TILE(11, vectors, CALL)                                                                                    \
-        ONE_TILE(12, vectors, CALL)                                                                                    \
-        ONE_TILE(13, vectors, CALL)                                                                                    \
-        ONE_TILE(14, vectors, CALL)                                                                                    \
-        ONE_TILE(15, vectors, CALL)                                                                                    \
-        ONE_TILE(16, vectors, CALL)                                                                                    \
-        ONE_TILE(17, vectors, CALL)                                                                                    \
-        ONE_TILE(18, vectors, CALL)                                                                                    \
-        ONE_TILE(19, vectors, CALL)                                                                                    \
-        ONE_TILE(20, vectors, CALL)                                                                                    \
-        ONE_TILE(21, vectors, CALL)                                                                                    \
-        ONE_TILE(22, vectors, CALL)                                                                                    \
-        ONE_TILE(23, vectors, CALL)                                                                                    \
-        ONE_TILE(24, vectors, CALL)                                                                                    \
-    }
-#define ONE_TILE(p, vectors, CALL)                                                                                     \
-    case p:                                                                                                            \
-        if (p <= MOST_POSITIONS(vectors))                                                                              \
-            CALL(p <= MOST_POSITIONS(vectors) ? p : 1, vectors);                                                       \
-        break;
 
 /* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
    Taps come in rows of `row_taps`, each reading the position before the last one's; two or three of a row make a run.
@@ -713,15 +675,14 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
     return rest == 0;
 }
 
+/* As in levels.h. */
+enum { NAME(lanes) = LANES, NAME(most_sums) = ACCUMULATORS, NAME(most_weights) = MOST_WEIGHTS, NAME(widest) = WIDEST };
+
 #undef VECTOR
-#undef MOST_POSITIONS
 #undef MOST_TAPS
 #undef LOAD
 #undef STORE
 #undef ON_VECTOR
-#undef INLINE
-#undef EVERY_TILE
-#undef ONE_TILE
 #undef EACH_LANE
 #undef SHUFFLE
 #undef OF_TWO

@@ -107,9 +107,8 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
 
 /* 2 * LANES rows of LANES floats, `added` to each, transposed as halves: two rows become words, and these are
    transposed, half as many. */
-static inline __attribute__((always_inline)) void NAME(transpose_pairs)(int bfloat16, const float *const *rows,
-                                                                        ptrdiff_t offset, NAME(vector) added,
-                                                                        NAME(vector) * block)
+INLINE void NAME(transpose_pairs)(int bfloat16, const float *const *rows, ptrdiff_t offset, NAME(vector) added,
+                                  NAME(vector) * block)
 {
     UNROLLED (i, LANES)
         block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,

@@ -2,8 +2,7 @@
    LOAD_FLOAT16 is defined, of float16 or bfloat16, widened in registers. Included after micro.h and micro_half.h. */
 
 /* Elements from column j on of weights of `precision` bits: 11 (float16), 8 (bfloat16) or those of REAL. */
-static inline __attribute__((always_inline)) NAME(vector)
-    NAME(native_vector)(const int precision, const void *w, ptrdiff_t j)
+INLINE NAME(vector) NAME(native_vector)(const int precision, const void *w, ptrdiff_t j)
 {
 #ifdef LOAD_FLOAT16
     if (precision < 24)
@@ -24,10 +23,9 @@ static inline REAL NAME(native_element)(const int precision, const void *w, ptrd
 
 /* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. To `fetch`, ask for the weights of as many
    more meanwhile. */
-static inline __attribute__((always_inline)) void NAME(native_rows)(const int precision, const int images,
-                                                                    const int channels, const int fetch, ptrdiff_t n,
-                                                                    const REAL *x, ptrdiff_t x_step, const char *w,
-                                                                    ptrdiff_t row, REAL *out, ptrdiff_t out_step)
+INLINE void NAME(native_rows)(const int precision, const int images, const int channels, const int fetch, ptrdiff_t n,
+                              const REAL *x, ptrdiff_t x_step, const char *w, ptrdiff_t row, REAL *out,
+                              ptrdiff_t out_step)
 {
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
     ptrdiff_t j = 0;

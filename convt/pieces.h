@@ -7,23 +7,12 @@
    least product. Sums of one piece are then never subnormal, which the processor's own rounding to bfloat16 would flush
    too. */
 
-#define CONVT_PIECES_TILES(isa, most_sums, unit, most_pieces, stream_bytes, ...)                                       \
-    {most_sums,                                                                                                        \
-     unit,                                                                                                             \
-     most_pieces,                                                                                                      \
-     stream_bytes,                                                                                                     \
-     convt_##isa##_configure,                                                                                          \
-     convt_##isa##_release,                                                                                            \
-     convt_##isa##_channels,                                                                                           \
-     convt_##isa##_positions,                                                                                          \
-     convt_##isa##_positions_out,                                                                                      \
-     __VA_ARGS__,                                                                                                      \
-     convt_pieces_split_channels,                                                                                      \
-     convt_pieces_split_positions,                                                                                     \
-     convt_pieces_split_left,                                                                                          \
-     convt_pieces_split_right,                                                                                         \
-     convt_pieces_magnitudes,                                                                                          \
-     CONVT_HALVES(convt_pieces_)}
+#define CONVT_PIECES_TILES(isa)                                                                                        \
+    .configure = convt_##isa##_configure, .release = convt_##isa##_release, .channels = convt_##isa##_channels,        \
+    .positions = convt_##isa##_positions, .positions_out = convt_##isa##_positions_out,                                \
+    .split_channels = convt_pieces_split_channels, .split_positions = convt_pieces_split_positions,                    \
+    .split_left = convt_pieces_split_left, .split_right = convt_pieces_split_right,                                    \
+    .magnitudes = convt_pieces_magnitudes, .halves = CONVT_HALVES(convt_pieces_)
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
@@ -35,7 +24,7 @@
 
 typedef convt_avx512_f32_vector convt_pieces_vector;
 typedef convt_avx512_f32_unaligned convt_pieces_unaligned;
-static inline __attribute__((always_inline)) void convt_pieces_transpose_registers(convt_pieces_vector *block)
+INLINE void convt_pieces_transpose_registers(convt_pieces_vector *block)
 {
     convt_avx512_f32_transpose_registers(block);
 }
@@ -48,7 +37,7 @@ static inline __m512i convt_pieces_pair_bfloat16(__m512 first, __m512 second)
 }
 /* 32 lines of 16 words into 16 of 32. Lines 0 and 8, 1 and 9 ... 7 and 15, 16 and 24 ... 23 and 31 share a register:
    64 shuffles then, where pairs of words take 96 or 80. bfloat16 layers to 64 or 128 channels took 3 to 10 % longer. */
-static inline __attribute__((always_inline)) void convt_pieces_transpose_words(__m512i *block)
+INLINE void convt_pieces_transpose_words(__m512i *block)
 {
     __m512i next[16];
     for (int stage = 0; stage < 3; stage++) {
@@ -67,8 +56,7 @@ static inline __attribute__((always_inline)) void convt_pieces_transpose_words(_
         block[i] = next[i];
 }
 /* 32 rows of 16 floats, `added` to each, as bfloat16, transposed. */
-static inline __attribute__((always_inline)) void
-convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m512 added, __m512i *block)
+INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m512 added, __m512i *block)
 {
     UNROLLED (i, 16) {
         const float *const *first = rows + i / 8 * 16 + i % 8;
@@ -92,8 +80,6 @@ convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t offset, __m5
 #undef NAME
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
 
@@ -242,8 +228,6 @@ INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptr
     return count;
 }
 
-#undef INLINE
-
 /* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
 static inline __m512i convt_pieces_round(__m512 x)
 {
@@ -311,9 +295,8 @@ static inline __m512i convt_pieces_join(__m256i low, __m256i high)
 
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros.
    Their magnitudes extend the range. */
-static inline __attribute__((always_inline)) void convt_pieces_pair(const int pieces, const int precision,
-                                                                    const void *even, const void *odd, __mmask16 some,
-                                                                    convt_pieces_range *range, __m512i *words)
+INLINE void convt_pieces_pair(const int pieces, const int precision, const void *even, const void *odd, __mmask16 some,
+                              convt_pieces_range *range, __m512i *words)
 {
     if (precision == 8) { /* as they are */
         const __m256i low = even ? _mm256_maskz_loadu_epi16(some, even) : _mm256_setzero_si256();
@@ -336,9 +319,8 @@ static inline __attribute__((always_inline)) void convt_pieces_pair(const int pi
 }
 
 /* `split_channels` of bfloat16, which are only transposed; `whole`: 16 places of 32 channels. */
-static inline __attribute__((always_inline)) int
-convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels, ptrdiff_t n,
-                               float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
+INLINE int convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
+                                          ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
 {
     const __mmask16 some = (__mmask16)((1u << n) - 1);
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -365,11 +347,9 @@ convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel
     return convt_pieces_leaves(8, &range, least, most);
 }
 
-static inline __attribute__((always_inline)) int convt_pieces_channels_of(const int pieces, const int precision,
-                                                                          const char *x, ptrdiff_t channel_step,
-                                                                          ptrdiff_t channels, ptrdiff_t n,
-                                                                          float *target, ptrdiff_t x_step,
-                                                                          uint32_t least, uint32_t most)
+INLINE int convt_pieces_channels_of(const int pieces, const int precision, const char *x, ptrdiff_t channel_step,
+                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
+                                    uint32_t most)
 {
     if (precision == 8)
         return channels == 32 && n == 16
@@ -394,10 +374,9 @@ static inline __attribute__((always_inline)) int convt_pieces_channels_of(const 
     return convt_pieces_leaves(precision, &range, least, most);
 }
 
-static inline __attribute__((always_inline)) int
-convt_pieces_positions_of(const int pieces, const int precision, const void *even, const void *odd, ptrdiff_t before,
-                          ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
-                          uint32_t most)
+INLINE int convt_pieces_positions_of(const int pieces, const int precision, const void *even, const void *odd,
+                                     ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place,
+                                     ptrdiff_t step, uint32_t least, uint32_t most)
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -487,9 +466,8 @@ static inline __m512i convt_pieces_next_pair(const int last, __m512 *even, __m51
     return words;
 }
 
-static inline __attribute__((always_inline)) void convt_pieces_right_of(const int pieces, const float *source,
-                                                                        ptrdiff_t source_step, float *target,
-                                                                        ptrdiff_t piece_step, convt_pieces_range *range)
+INLINE void convt_pieces_right_of(const int pieces, const float *source, ptrdiff_t source_step, float *target,
+                                  ptrdiff_t piece_step, convt_pieces_range *range)
 {
     for (int pair = 0; pair < 16; pair++) {
         __m512 even = _mm512_loadu_ps(source + 2 * pair * source_step);
