@@ -2,12 +2,6 @@ import numpy as np
 
 from convt._box_table import BoxTable
 
-LONG_ROW_BYTES: int
-FEW_COLUMNS_FIRST: int
-NEAR_INPUT_BYTES: int
-PAGE_BYTES: int
-MOST_ROWS: int
-
 def run(
     x: np.ndarray,
     y: np.ndarray,

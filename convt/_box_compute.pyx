@@ -23,30 +23,17 @@ from libc.stdint cimport int64_t
 
 from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
-from convt._box_operands cimport LONG_ROW, Box, Operands, Scratch, rows_follow
+from convt._box_operands cimport Box, Operands, Scratch, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
-from convt._box_table cimport (
-    BOX, CACHE_LINE, CELLS, INPUT, MAX_LANES, MAX_ROWS, ORIGIN, OUTPUT, PAGE, REACH, SHORT_ROW, BoxTable,
-)
+from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport real_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, FEW_COLUMNS, LONG_ROW, NEAR_INPUT, PAGE, SHORT_ROW, real_t, tile_rows_t
 
 from convt._memory import WORKSPACES
 from convt.geometry import DTYPES
 
 cnp.import_array()
-
-cdef enum:
-    FEW_COLUMNS = 32  # of columns first
-    NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
-
-# For the estimate.
-LONG_ROW_BYTES = LONG_ROW
-FEW_COLUMNS_FIRST = FEW_COLUMNS
-NEAR_INPUT_BYTES = NEAR_INPUT
-PAGE_BYTES = PAGE
-MOST_ROWS = MAX_ROWS
 
 
 cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:

@@ -9,23 +9,17 @@ from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
-    LONG_ROW, Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
+    Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
     rows_follow, write_outputs,
 )
-from convt._box_table cimport (
-    MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS, OUTPUT, STRIDE, BoxTable,
-)
+from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._levels cimport (
-    ONE_CLASS, SHARED_LOADS, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
+    JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
+    SHORT_LINE, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
 )
 
 cdef enum:
-    SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
-    JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
-
-SHORT_LINE_VECTORS = SHORT_LINE  # for the sizes of boxes
-JOINED_VECTORS = JOINED_LINE  # and the estimate
 
 
 cdef void list_outputs(

@@ -3,13 +3,9 @@
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from convt._box_table cimport BOX, CELLS, MAX_AXES, OUTPUT, STRIDE, BoxTable
+from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, read, write
-from convt._levels cimport real_t
-
-
-cdef enum:
-    LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
+from convt._levels cimport MAX_AXES, real_t
 
 
 cdef struct Operands:

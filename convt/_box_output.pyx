@@ -7,9 +7,9 @@ from convt._box_operands cimport (
     Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line,
     write_outputs,
 )
-from convt._box_table cimport CACHE_LINE, MAX_AXES, OUTPUT, STRIDE, BoxTable, transpose
+from convt._box_table cimport OUTPUT, STRIDE, BoxTable, transpose
 from convt._elements cimport BFLOAT16, write
-from convt._levels cimport real_t
+from convt._levels cimport CACHE_LINE, MAX_AXES, real_t
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two

@@ -12,10 +12,10 @@ from libc.string cimport memcpy, memmove, memset
 from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
-    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MANY_SUMS, MAX_LANES, PAGE, BoxTable, ClassList, transpose_columns,
+    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList, transpose_columns,
 )
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
-from convt._levels cimport NO_TAP, TILE_POSITIONS, positions_t, real_t
+from convt._levels cimport MANY_SUMS, NO_TAP, PAGE, TILE_POSITIONS, positions_t, real_t
 
 cdef enum:
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels

@@ -5,7 +5,6 @@ from libc.stdint cimport int64_t, uint8_t
 from convt._levels cimport convt_level, halves_t, real_t
 
 cdef enum:
-    MAX_AXES = 8
     MAX_LANES = 16
     MAX_VECTORS = 4  # of a tile with lanes along channels
     # Of weights that are used once, at most, at a time: a quarter of a second-level cache, or half of one of 512 KB
@@ -13,41 +12,18 @@ cdef enum:
     PANEL_BYTES = 1 << 19
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
-    MAX_ROWS = 8  # of a tile with lanes along positions
-    MAX_SHARED_ROWS = 4  # that share loads, and leave registers for what they load; more if a row has more places
     CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
-    MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
-    # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
-    # each class at once.
-    PAIRS_CHANNELS = 32
-    # Where registers are few: products of an output, channels times taps, up to which they are. By AVX2 up to 27 took
-    # 0.78 of the time (59 random layers), up to 54 1.0.
-    PAIRS_PRODUCTS = 27
-    SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
-    SHORT_ROW = 4  # vectors: rows of fewer are short
-    STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
-    # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
-    # of them 0.82 to 1.6 times as long, 64 of them 1.24.
-    HALVES_CHANNELS = 8
-    # Products of an output, channels times taps, that lanes beyond the ends of rows may add to it in one pass: through
-    # memory, outputs take about as long as these.
-    UNFILLED_PRODUCTS = 16
-    FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
-    MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     SLACK = 8  # vectors that `positions` may read and write past a run
-    CACHE_LINE = 64
     # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their
     # stores, which the third-level cache takes three times as fast. 4 MB took 0.57 to 0.98 of the time (Zen 4, four
     # layers). On Intel's they take 1.9 times as long through the caches.
     ONE_CHANNEL_STREAM = 1 << 23
     SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
-    PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
-    ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
 
 cdef enum:
     INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes

@@ -1,14 +1,4 @@
-from typing import NamedTuple
-
-from convt.geometry import Geometry
-from convt.tiling import BoxLayout
-
-class OnePass(NamedTuple):
-    possible: bool = False
-    pairs: bool = False
-    shares_loads: bool = False
-    strips: bool = False
-    joins_rows: bool = False
+from convt.work import Work
 
 class BoxTable:
     slice: int
@@ -18,21 +8,7 @@ class BoxTable:
     strips: bool
     joins_rows: bool
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        layout: BoxLayout,
-        level: str,
-        double: bool,
-        plain: bool,
-        along_channels: bool,
-        columns_first: bool,
-        block: int,
-        vectors: int,
-        pieces: int,
-        words: bool,
-        in_panels: bool,
-    ) -> None: ...
+    def __init__(self, work: Work, in_panels: bool) -> None: ...
     @property
     def packed_elements(self) -> tuple[int, int]: ...
     @property
@@ -41,8 +17,3 @@ class BoxTable:
     def weight_blocks(self) -> int: ...
     @property
     def workspace(self) -> int: ...
-
-def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool: ...
-def vectors_in_one_pass(
-    geometry: Geometry, layout: BoxLayout, block: int, level: str, double: bool, plain: bool, words: bool
-) -> OnePass: ...

@@ -3,151 +3,15 @@
 
 cimport cython
 
-import math
 from hashlib import blake2b
-from typing import NamedTuple
 
 import numpy as np
 
-from convt._levels cimport TILE_CHANNELS, find_level, is_amd
+from convt._levels cimport CACHE_LINE, MANY_SUMS, MAX_ROWS, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd
 
-from convt._levels import stream_bytes, tile_limits
-from convt.tiling import TapClass, classes_sharing_loads, runs_of_lines, taps_of_row
-
-
-def tiles_in_one_pass(layout, Py_ssize_t block):
-    """Whether tiles of sums of `block` channels, lanes along positions, are written as outputs: of whole cells, alike.
-
-    Through sums in the second-level cache halves take 1.1 to 2.6 times as long, floats 1.0 to 1.3 times; floats whose
-    rows are not whole cache lines 0.9 times, but those are faster along channels.
-    """
-    rows = [(row[OUTPUT], row[STRIDE]) for row in layout.axes]
-    places = sum(len(c.places) for c in layout.classes)
-    return (
-        len(layout.classes) == 1
-        and layout.axes[layout.axes.shape[0] - 1, STRIDE] in (1, 2, 4, 8)
-        and block * places <= ONE_PASS_COLUMNS
-        and not any(outputs % stride for outputs, stride in rows)
-    )
-
-
-class OnePass(NamedTuple):
-    """How vectors of sums, lanes along positions, are written as outputs."""
-
-    possible: bool = False
-    pairs: bool = False  # two classes together make a row of outputs
-    shares_loads: bool = False  # of one input channel, which rows of outputs have in common
-    strips: bool = False  # the input is packed strip by strip
-    joins_rows: bool = False  # rows of cells are multiplied as one line, where they follow each other in memory
-
-
-cdef bint reads_one_place(layout):
-    """Whether every cell reads one place of the input, which is its own, and has all its rows of outputs."""
-    if len(layout.classes) > 1 or len(layout.classes[0].shifts) != 1:
-        return False
-    axes = layout.axes
-    if axes[:, ORIGIN].any() or axes[:, REACH].any() or (axes[:, CELLS] > axes[:, INPUT]).any():
-        return False
-    return not (axes[:-1, CELLS] * axes[:-1, STRIDE] > axes[:-1, OUTPUT]).any()
-
-
-cdef bint ends_are_few(layout, Py_ssize_t lanes, Py_ssize_t in_channels):
-    """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory."""
-    cdef Py_ssize_t width = layout.axes[layout.axes.shape[0] - 1, BOX]
-    places = sum(len(c.places) for c in layout.classes)
-    products = in_channels * sum(len(c.places) * len(c.shifts) for c in layout.classes) / places
-    return (lanes - width % lanes) % lanes * products <= UNFILLED_PRODUCTS * width
-
-
-cdef bint worth_joining(layout, Py_ssize_t lanes, Py_ssize_t item, bint streamed):
-    """Whether rows of cells that read one place each should be multiplied as one line.
-
-    That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to four
-    vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the caches but
-    are not whole cache lines; 1.0 to 1.26 otherwise. It is decided for rows that follow each other in memory; where
-    those of x do not, small layers take 1.1 to 1.4 times as long as they would along channels.
-    """
-    if layout.axes.shape[0] == 2:
-        return False
-    rows, last = layout.axes[layout.axes.shape[0] - 2], layout.axes[layout.axes.shape[0] - 1]
-    width, vectors = last[BOX], (last[BOX] - 1) // lanes + 1
-    if width < last[CELLS] or last[CELLS] < last[INPUT] or last[OUTPUT] < lanes or width % lanes == 0:
-        return False
-    if width < SHORT_ROW * lanes:
-        return 8 * ((rows[BOX] * width - 1) // lanes + 1) <= 7 * rows[BOX] * vectors
-    return streamed and last[OUTPUT] * item % CACHE_LINE > 0
-
-
-cdef bint shares_loads(layout):
-    """Whether tiles of one input channel are worth sharing what their rows and lines read.
-
-    Where all rows have all taps, those of four or more share it as those of any class, in tiles of more vectors: 0.88
-    (float64) to 1.08 of the time; one of dilated taps, which make no runs, took 0.95.
-    """
-    if len(layout.classes) > 1:
-        return True
-    shifts = {(0, *shift) for shift in layout.classes[0].shifts}
-    few = len(layout.classes[0].places) < MAX_SHARED_ROWS
-    return few and any((*outer, row + 1, column) in shifts for *outer, row, column in shifts)
-
-
-def vectors_in_one_pass(
-    geometry, layout, Py_ssize_t block, str level, bint double, bint plain, bint words
-):
-    """How vectors of sums, lanes along positions, are written as outputs. `plain` says that these are stored in the
-    type that sums are made in; `words`, that they are made of words of two channels and written as bfloat16.
-
-    For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256; without
-    strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are few.
-    """
-    cdef Py_ssize_t lanes, most_sums, in_channels = geometry.in_channels // geometry.group
-    lanes, most_sums, *_ = tile_limits(level, double, 0)
-    last, classes = layout.axes[layout.axes.shape[0] - 1], layout.classes
-    width, inner = last[BOX], last[STRIDE]
-    if sum(len(c.places) for c in classes) // inner > MAX_OUTER:
-        return OnePass()
-    if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not words)) and shares_loads(layout):
-        return OnePass(True, shares_loads=True)
-    if inner not in (1, 2, 4):
-        return OnePass()
-    # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
-    alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
-    four_in_one = inner == 4 and all(len({p % 4 for p in c.places}) == 4 for c in classes)
-    if words:
-        # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which fill 7
-        # of 8 lanes, 0.9.
-        possible = (inner < 4 or four_in_one) and ends_are_few(layout, lanes, in_channels)
-        return OnePass(possible, possible and alternate)
-    if not plain and in_channels > HALVES_CHANNELS:
-        return OnePass()
-    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
-    strips = strips and reads_one_place(layout)
-    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many. Strips of
-    # vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and 512.
-    part_filled = width % lanes and width < SHORT_ROW * lanes
-    filled = 8 * width >= 7 * ((width - 1) // lanes + 1) * lanes
-    if inner == 4:
-        if in_channels > STRIPS_CHANNELS or not four_in_one:
-            return OnePass()
-        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
-            return OnePass()
-    item = 8 if double else 4
-    streamed = math.prod(geometry.output_shape) * item >= stream_bytes(level)
-    joins_rows = strips and worth_joining(layout, lanes, item, streamed)
-    enough = filled and strips and in_channels <= STRIPS_CHANNELS
-    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
-        return OnePass()
-    if alternate:
-        # 48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with eight
-        # rows of a class, as half of them read the input twice as often); few registers hold fewer.
-        if most_sums >= MANY_SUMS:
-            suits = in_channels <= PAIRS_CHANNELS or ends_are_few(layout, lanes, in_channels)
-        else:
-            suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
-        suits = suits or max(block * len(c.places) for c in classes) <= 2
-        return OnePass(suits, suits)
-    # All places of a row lie in one class, and in one tile: `tile_width` keeps them together.
-    return OnePass(True, strips=strips, joins_rows=joins_rows)
+from convt.geometry import ITEMSIZE
+from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
+from convt.tiling import TapClass, taps_of_row
 
 
 cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) noexcept nogil:
@@ -188,50 +52,33 @@ cdef class BoxTable:
 
     Parameters
     ----------
-    geometry : convt.geometry.Geometry
-    layout : convt.tiling.BoxLayout
-    level : str
-    double : bool
-        Whether sums are made in float64.
-    plain : bool
-        Whether inputs and outputs are stored in the type that sums are made in.
-    along_channels : bool
-        Lanes along output channels; otherwise along positions.
-    columns_first : bool
-        Multiply every input position by every kernel position first, then add up the products of each place. With
-        lanes along positions for few output channels, whose classes would be short of rows; with lanes along
-        channels for images so small that the zeros around them would cost more than the additions.
-    block : int
-        Output channels of a block.
-    vectors : int
-        Of a whole tile's columns, with lanes along channels or in tile registers.
-    pieces : int
-        bfloat16 pieces that tile registers multiply an element in; 0 for vectors.
-    words : bool
-        Vectors of words of two bfloat16 channels.
+    work : convt.work.Work
     in_panels : bool
         Of columns first along channels: weights are read as they were given while a box is computed, in their own
         order.
     """
 
-    def __init__(
-        self, geometry, layout, str level, bint double, bint plain, bint along_channels, bint columns_first,
-        Py_ssize_t block, Py_ssize_t vectors, int pieces, bint words, bint in_panels
-    ):
+    def __init__(self, work, bint in_panels):
         cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0, slices = 1
-        self.level = find_level(level)
-        self.double = double
-        self.lanes = self.level.f64.lanes if double else self.level.f32.lanes
-        self.most_sums = self.level.f64.most_sums if double else self.level.f32.most_sums
-        self.whole_tile = vectors * self.lanes
+        cdef bint plain = ITEMSIZE[work.dtype] > 2
+        cdef Py_ssize_t block = work.block
+        cdef bint along_channels = work.path.along_channels, columns_first = work.path.columns_first
+        cdef int pieces = work.pieces if work.path.tiles else 0
+        geometry, layout = work.geometry, work.layout
+        *_, last = layout.axes
+        self.level = find_level(work.isa)
+        self.double = work.dtype == "float64"
+        self.lanes = self.level.f64.lanes if self.double else self.level.f32.lanes
+        self.most_sums = self.level.f64.most_sums if self.double else self.level.f32.most_sums
+        self.whole_tile = work.vectors * self.lanes
         self.along_channels = along_channels
         self.columns_first = columns_first
         self.in_panels = in_panels
         self.pieces = pieces
-        self.words = words
-        self.guarded = pieces or words
+        self.words = work.path.words
+        self.guarded = work.path.in_pieces
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
-        self.axes = layout.axes
+        self.axes = np.array(layout.axes, dtype=np.int64)
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
         self.run_axis, self.image_runs = layout.run_axis, layout.image_runs
@@ -255,7 +102,7 @@ cdef class BoxTable:
             self.unit = self.level.tiles.unit
             self.channel_pairs = (self.in_channels + 1) // 2
             self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
-        if words:
+        if self.words:
             self.depth = (self.in_channels + 1) // 2
         if along_channels:
             # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
@@ -267,7 +114,7 @@ cdef class BoxTable:
             self.x_step = ((self.input_elements - 1) // self.lanes + 1 | 1) * self.lanes
             if pieces:
                 self.x_step = (self.packed_pairs() * pieces | 1) * self.lanes
-        item = sizeof(double) if double else sizeof(float)
+        item = sizeof(double) if self.double else sizeof(float)
         if along_channels and not columns_first and not pieces:
             slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
         self.gap = 1
@@ -283,14 +130,10 @@ cdef class BoxTable:
         classes = layout.classes
         self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
         self.together = 2
-        if pieces:
-            self.one_pass = not along_channels and not columns_first and tiles_in_one_pass(layout, block)
-        elif not along_channels and not columns_first:
-            one_pass = vectors_in_one_pass(geometry, layout, block, level, double, plain, words)
-            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows = one_pass
+        self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows = work.one_pass
         if self.shares_loads:
             self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
-            classes = classes_sharing_loads(classes, layout.axes[self.n_axes - 1, STRIDE], self.most_rows)
+            classes = classes_sharing_loads(classes, last.stride, self.most_rows)
             self.together = len(classes[0].places)
             self.most_rows = max(1, self.most_rows // self.together) * self.together
             self.runs = np.array([run for c in classes for run in runs_of_lines(c.shifts)], dtype=np.uint8)
@@ -302,7 +145,7 @@ cdef class BoxTable:
                 ],
                 dtype=np.uint8,
             )
-        origin, steps = layout.axes[1:, ORIGIN], np.array(layout.steps[1:])
+        origin, steps = np.array([axis.origin for axis in layout.axes[1:]]), np.array(layout.steps[1:])
         scale = self.x_step if along_channels else 1
         self.classes = ClassList(classes, origin, steps, scale, layout.gap)
         self.products = self.classes
@@ -315,11 +158,11 @@ cdef class BoxTable:
             kept = np.zeros(self.kernel, dtype=np.int64)
             for c in classes:
                 for row in c.kernel:
-                    kept[list(row)] = [layout.axes[1, REACH] - shift[0] for shift in c.shifts]
+                    kept[list(row)] = [layout.axes[1].reach - shift[0] for shift in c.shifts]
             self.kept = kept * layout.steps[1]
         self.places = sum(len(c.places) for c in classes)
         self.list_size = max(self.places, layout.most_taps, 1)
-        self.inner_places = layout.axes[self.n_axes - 1, STRIDE]
+        self.inner_places = last.stride
         self.along_places = along_channels and block == 1 and self.inner_places >= self.lanes
         if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers

@@ -16,9 +16,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
-from convt._box_table cimport CACHE_LINE, BoxTable, MAX_LANES, MAX_VECTORS, transpose, transpose_columns
+from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, transpose, transpose_columns
 from convt._elements cimport BFLOAT16, DType, FLOAT16
-from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._levels cimport CACHE_LINE, TILE_CHANNELS, TILE_FLOATS, real_t
 
 import numpy as np
 

@@ -2,6 +2,25 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+# Sizes that the loops and the modules that plan for them have in common.
+cpdef enum:
+    MAX_AXES = 8  # the batch and the spatial ones
+    MAX_ROWS = 8  # of a tile with lanes along positions
+    MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
+    MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
+    ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
+    # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
+    # each class at once.
+    PAIRS_CHANNELS = 32
+    FEW_COLUMNS = 32  # of columns first
+    NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
+    SHORT_ROW = 4  # vectors: rows of fewer are short
+    SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
+    JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
+    LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
+    CACHE_LINE = 64
+    PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
+
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
     bint reads_ahead "convt_reads_ahead" ()

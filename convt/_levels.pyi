@@ -1,5 +1,20 @@
 from typing import NamedTuple
 
+MAX_AXES: int
+MAX_ROWS: int
+MAX_OUTER: int
+MANY_SUMS: int
+ONE_PASS_COLUMNS: int
+PAIRS_CHANNELS: int
+FEW_COLUMNS: int
+NEAR_INPUT: int
+SHORT_ROW: int
+SHORT_LINE: int
+JOINED_LINE: int
+LONG_ROW: int
+CACHE_LINE: int
+PAGE: int
+
 def levels() -> list[str]: ...
 def most_pieces(level: str) -> int: ...
 def multiplies_words(level: str) -> bool: ...

@@ -2,14 +2,15 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from convt._box_one_pass import SHORT_LINE_VECTORS
-from convt._levels import multiplies_words, tile_limits
-from convt.cost import Work, estimate, tile_vectors
+from convt._levels import SHORT_LINE, TileLimits, multiplies_words, tile_limits
+from convt.cost import estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNELS, Path
-from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_images
+from convt.paths import CHANNELS, POSITION_TILES, Path
+from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
+from convt.work import Work
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
@@ -36,159 +37,187 @@ MOST_GIVEN_POSITIONS = 64
 MOST_PANEL_COLUMNS = 1 << 15
 
 
-class Boxes(NamedTuple):
-    """Boxes for one of the vectorised paths."""
+class ScratchLimits(NamedTuple):
+    """What boxes may take of the scratch, in bytes.
 
-    geometry: Geometry
-    path: Path
-    block: int  # output channels at a time
-    vectors: int  # of a whole tile's columns
-    pieces: int  # bfloat16 ones of an element; 0 for multiply-adds
-    layout: BoxLayout
-    limits: tuple[Tile, int, int, int]
+    Attributes
+    ----------
+    input_place : int
+        Of a place of the packed input, with its products where these come first.
+    input_limit : int
+        Of a box's packed input.
+    sums : int
+        Of the sums of a position.
+    """
+
+    input_place: int
+    input_limit: int
+    sums: int
+
+
+class Boxes(NamedTuple):
+    """Boxes for one of the vectorised paths, and their estimate."""
+
+    work: Work
+    scratch: ScratchLimits
     cycles: float
     in_panels: bool = False  # weights that are used once are multiplied panel by panel, in their own order
+
+    @property
+    def path(self) -> Path:
+        """The path."""
+        return self.work.path
 
     @classmethod
     def of(
         cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: Path, pieces: int
     ) -> Optional["Boxes"]:
         """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
-        item = 8 if dtype == "float64" else 4
         pieces = pieces if path.in_pieces else 0
+        limits = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
         if path.words and not (dtype == "bfloat16" and multiplies_words(isa)):
             return None
-        tile_limit = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
-        lanes = tile_limit.lanes
-        channels = geometry.out_channels // geometry.group
-        in_channels = geometry.in_channels // geometry.group
-        kernel = math.prod(a.kernel for a in geometry.axes)
-        weights_bytes = channels * in_channels * kernel * item
-        budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // lanes)
-        vectors = tile_vectors(geometry, cells, dtype, path, tile_limit, budgets[0])
-        most = tile_limit.sums // vectors
-        if path.along_channels:
-            block = (2 if path.columns_first else vectors) * lanes
-            if geometry.is_product and not path.columns_first:
-                block *= PRODUCT_TILES
-            if fills_lines(cells, lanes, item) and not path.columns_first:
-                block = 1
-            block = min(channels, block)
-        elif path.columns_first:
-            block = min(channels, max(1, 96 // kernel))
-        else:
-            # Many input channels want to be read less often (10 %), but halves of one place a cell, not streamed
-            # on AMX, go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as
-            # long, and 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of
-            # hifigan_u1 1.2 times.
-            most_columns = 64 if in_channels < 256 else 128
-            if path.words:
-                most_columns = 64
-            elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
-                most_columns = 32
-            block = min(channels, max(1, most_columns // cells.places))
-        # Columns of sums and elements of input per place; the last are padded to whole vectors or tiles.
-        unit = lanes if path.along_channels or path.tiles else 1
-        columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
-        stored = padded(in_channels, unit)
-        if path.tiles:
-            together = 32 if tile_limit.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
-            stored = padded(in_channels, together) // 2 * pieces
-        elif path.words:
-            stored = padded(in_channels, 2) // 2
-        if path.along_channels:
-            stored = (stored // lanes | 1) * lanes
-        read = stored
-        if path.columns_first:
-            stored += padded(block * kernel, unit)  # the products lie beside the input
-        image_counts: tuple[int, ...] = (0,)
-        if path.image_runs:
-            if not any(low < high for low, high in cells.spans):
-                return None  # no taps to leave out
-            image_counts = (most, most // 2)
-        slack = 0  # elements beyond the last place
-        if not path.along_channels:
-            slack = lanes * (8 * (stored - read) + (0 if path.tiles else read))
-            if path.tiles and not path.columns_first and any(low < high for low, high in cells.spans):
-                return None  # tiles of positions begin at every 16th
-        elif path.tiles:
-            slack = (tile_limit.unit - 1) * (stored - read)  # products of whole tiles are written
-        if path.tiles and (tile_limit.unit > 1 or not path.along_channels):
-            tile = Tile(2 * lanes, unit=lanes, load=17)  # half a tile takes 0.68 of the time of a whole one
-        elif path.along_channels:
-            tile = Tile(most)
-        else:
-            # Positions of a tile of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
-            whole = most // 4 * lanes
-            tile = Tile(whole, unit=whole, load=0)
+        if path.image_runs and not any(low < high for low, high in cells.spans):
+            return None  # no taps to leave out
+        if path == POSITION_TILES and any(low < high for low, high in cells.spans):
+            return None  # tiles of positions begin at every 16th
+        item = max(ITEMSIZE[dtype], 4)
+        in_channels, channels = geometry.in_channels // geometry.group, geometry.out_channels // geometry.group
+        weights_bytes = channels * in_channels * math.prod(a.kernel for a in geometry.axes) * item
+        budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
+        vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
+        most = limits.sums // vectors
+        block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
+        place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits))
+        tile = positions_of_tile(path, most, limits)
         best = None
-        for budget, images in itertools.product(budgets, image_counts):
+        for budget, images in itertools.product(budgets, (most, most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
                 break  # the larger size is for images that the smaller one cannot hold
-            limits = (tile, stored * item, budget - slack * item, columns * item)
-            layout = cls.laid_out(cells, path, limits, 1, images)
-            if layout is None or (best and layout.box == best.layout.box):
+            scratch = ScratchLimits(place, budget - slack, columns)
+            layout = lay_out_boxes(cells, path, tile, scratch, 1, images)
+            if layout is None or (best and layout.box == best.work.layout.box):
                 continue
             if keeps_for_next(path, layout, cells.spans[1], block == channels):
                 layout = layout._replace(chain=layout.boxes_along)
-            cycles = estimate(Work(geometry, dtype, isa, layout, path, block, vectors, tile_limit, tile, pieces))
+            work = Work(geometry, dtype, isa, path, pieces, block, vectors, layout, tile, limits)
+            cycles = estimate(work)
             # Along channels the estimates were fitted to the smaller size as they are.
             if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
-                cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * stored * item / (1 << 20)
+                cycles *= 1 + COLUMNS_MEGABYTE * layout.input_elements * place / (1 << 20)
             if best is None or cycles < best.cycles:
-                best = cls(geometry, path, block, vectors, pieces, layout, limits, cycles)
+                best = cls(work, scratch, cycles)
         return best
-
-    @staticmethod
-    def laid_out(
-        cells: Cells, path: Path, limits: tuple[Tile, int, int, int], wanted: int, images: int
-    ) -> BoxLayout | None:
-        """At least `wanted` boxes, as far as there are cells; `images` make a run, where it is of images."""
-        if path.along_channels and path.columns_first:
-            return lay_out_images(cells, *limits[1:], wanted)
-        return lay_out(cells, *limits, wanted, images)
 
     def fit_panels(self, threads: int) -> bool:
         """Whether weights that are used once are multiplied panel by panel, in their own order.
 
-        It must be the only one, of few positions, and a group have blocks of channels enough for the threads.
+        It must be the only box, of few positions, and a group have blocks of channels enough for the threads.
         Columns are limited by the scratch: their products take a row more than without panels.
         """
-        path, geometry = self.path, self.geometry
-        in_channels = geometry.in_channels // geometry.group
-        if not path.along_channels or not path.columns_first or self.layout.boxes > 1:
+        work, path = self.work, self.path
+        if not path.along_channels or not path.columns_first or work.layout.boxes > 1:
             return False
-        if self.block * math.prod(a.kernel for a in geometry.axes) > MOST_PANEL_COLUMNS:
+        if work.block * work.kernel > MOST_PANEL_COLUMNS:
             return False
-        positions = self.layout.input_elements
+        positions = work.layout.input_elements
         if path.tiles:
             # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
-            few = 4 * positions <= in_channels <= MOST_PANEL_CHANNELS
+            few = 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
         else:
             # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
             few = positions <= MOST_GIVEN_POSITIONS
-        return few and -(-geometry.out_channels // geometry.group // self.block) >= threads
+        return few and -(-work.geometry.out_channels // work.geometry.group // work.block) >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
         cells, and chains of the length that is soonest done by all."""
-        layout, group = self.layout, self.geometry.group
+        layout, group, path = self.work.layout, self.work.geometry.group, self.path
         of_group = -(-threads // group)
         wanted = of_group * -(-layout.boxes // of_group)
         if layout.boxes != wanted:
             images = layout.run_length if layout.image_runs else 0
-            layout = self.laid_out(cells, self.path, self.limits, wanted, images) or layout
+            layout = lay_out_boxes(cells, path, self.work.tile, self.scratch, wanted, images) or layout
 
         def time(chained: BoxLayout) -> float:
             """Relative, of the thread with the most chains: what each box does anew, and what it always does."""
-            always = 0 if self.path.columns_first else PRODUCTS_TIME * chained.input_elements
+            always = 0 if path.columns_first else PRODUCTS_TIME * chained.input_elements
             rounds = -(-group * chained.chains // threads)
             return rounds * chained.chain * (chained.new_elements + always)
 
-        if self.layout.chain > 1:
+        if self.work.layout.chain > 1:
             lengths = (-(-layout.boxes_along // parts) for parts in range(1, 4 * threads + 1))
             layout = min((layout._replace(chain=length) for length in lengths), key=time)
-        return self._replace(layout=layout)
+        return self._replace(work=replace(self.work, layout=layout))
+
+
+def block_channels(
+    geometry: Geometry, cells: Cells, dtype: str, path: Path, vectors: int, limits: TileLimits
+) -> int:
+    """Output channels that a box is computed for at a time, if there are so many."""
+    in_channels, lanes = geometry.in_channels // geometry.group, limits.lanes
+    if path.along_channels:
+        if fills_lines(cells, lanes, max(ITEMSIZE[dtype], 4)) and not path.columns_first:
+            return 1
+        tiles = PRODUCT_TILES if geometry.is_product and not path.columns_first else 1
+        return tiles * (2 if path.columns_first else vectors) * lanes
+    if path.columns_first:
+        return max(1, 96 // math.prod(a.kernel for a in geometry.axes))
+    # With many input channels wider blocks read the input less often (10 %). But halves of one place a cell would
+    # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
+    # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
+    columns = 64 if in_channels < 256 else 128
+    if path.words:
+        columns = 64
+    elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
+        columns = 32
+    return max(1, columns // cells.places)
+
+
+def elements(
+    geometry: Geometry, cells: Cells, path: Path, pieces: int, block: int, limits: TileLimits
+) -> tuple[int, int, int]:
+    """Elements of scratch: of a place of the packed input, with its products where these come first; beyond the
+    last place of a box; and of the sums of a position. `BoxTable` counts those of a whole box."""
+    lanes, in_channels = limits.lanes, geometry.in_channels // geometry.group
+    unit = lanes if path.along_channels or path.tiles else 1  # which columns are padded to
+    columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
+    read = padded(in_channels, unit)
+    if path.tiles:
+        together = 32 if limits.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
+        read = padded(in_channels, together) // 2 * pieces
+    elif path.words:
+        read = padded(in_channels, 2) // 2
+    if path.along_channels:
+        read = (read // lanes | 1) * lanes
+    products = padded(block * math.prod(a.kernel for a in geometry.axes), unit) if path.columns_first else 0
+    slack = 0
+    if not path.along_channels:
+        slack = lanes * (8 * products + (0 if path.tiles else read))
+    elif path.tiles:
+        slack = (limits.unit - 1) * products  # those of whole tiles are written
+    return read + products, slack, columns
+
+
+def positions_of_tile(path: Path, most: int, limits: TileLimits) -> Tile:
+    """Positions that are multiplied at once, `most` along channels."""
+    if path.tiles and (limits.unit > 1 or not path.along_channels):
+        # Half a tile takes 0.68 of the time of a whole one.
+        return Tile(2 * limits.lanes, unit=limits.lanes, load=17)
+    if path.along_channels:
+        return Tile(most)
+    # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
+    whole = most // 4 * limits.lanes
+    return Tile(whole, unit=whole, load=0)
+
+
+def lay_out_boxes(
+    cells: Cells, path: Path, tile: Tile, scratch: ScratchLimits, wanted: int, images: int
+) -> BoxLayout | None:
+    """At least `wanted` boxes, as far as there are cells; `images` make a run, where it is of images."""
+    if path.along_channels and path.columns_first:
+        return lay_out_whole_images(cells, *scratch, wanted)
+    return lay_out(cells, tile, *scratch, wanted, images)
 
 
 def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors: int) -> tuple[int, ...]:
@@ -201,7 +230,7 @@ def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors:
     if path.tiles:
         small = not path.along_channels
     else:
-        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE_VECTORS)
+        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE)
     if path == CHANNELS and not small:
         return (max(INPUT_BYTES, min(DEEP_PLACES * place_bytes, 2 * INPUT_BYTES)),)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)

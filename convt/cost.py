@@ -7,16 +7,13 @@ where one is much faster, and there it shows.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from convt._box_compute import FEW_COLUMNS_FIRST, LONG_ROW_BYTES, MOST_ROWS, NEAR_INPUT_BYTES, PAGE_BYTES
-from convt._box_one_pass import JOINED_VECTORS
-from convt._box_table import OnePass, tiles_in_one_pass, vectors_in_one_pass
-from convt._levels import TileLimits
+from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, POSITION_COLUMNS, POSITION_TILES, POSITION_WORDS, POSITIONS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, Cells, Tile, taps_of_row
+from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
+from convt.tiling import SUMS_BYTES, BoxLayout, Cells, taps_of_row
+from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
@@ -85,79 +82,6 @@ WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positi
 TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
 
 
-@dataclass
-class Work:
-    """A call, computed in boxes of a path, `block` output channels at a time, in tiles of `vectors`."""
-
-    geometry: Geometry
-    dtype: str
-    isa: str
-    layout: BoxLayout
-    path: Path
-    block: int
-    vectors: int
-    limits: TileLimits
-    tile: Tile
-    pieces: int
-
-    @property
-    def lanes(self) -> int:
-        """Of a vector."""
-        return self.limits.lanes
-
-    @cached_property
-    def in_channels(self) -> int:
-        """Of a group."""
-        return self.geometry.in_channels // self.geometry.group
-
-    @cached_property
-    def kernel(self) -> int:
-        """Kernel positions."""
-        return math.prod(a.kernel for a in self.geometry.axes)
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        """Of a packed weight."""
-        return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
-
-    @property
-    def dots(self) -> bool:
-        """Whether pieces are multiplied in vectors, not in tile registers."""
-        return self.path.tiles and self.limits.unit == 1
-
-    @cached_property
-    def in_place(self) -> bool:
-        """Whether columns first, lanes along positions, are multiplied where x lies, if it is contiguous."""
-        if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
-            return False
-        columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
-        channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
-        if columns > min(MOST_ROWS, self.limits.sums // 2) and channel % PAGE_BYTES == 0:
-            return False
-        few = columns <= FEW_COLUMNS_FIRST or self.in_channels * channel < NEAR_INPUT_BYTES
-        row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
-        if any(inputs != pitch for inputs, *_, pitch in self.layout.axes[2:]):
-            row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
-        return (len(self.geometry.axes) == 1 or (few and columns <= self.in_channels)) and row >= 8 * self.lanes
-
-    @cached_property
-    def one_pass(self) -> bool:
-        """Whether sums in registers are written as outputs."""
-        if self.path == POSITION_TILES:
-            return tiles_in_one_pass(self.layout, self.block)
-        return self.vectors_in_one_pass.possible
-
-    @cached_property
-    def vectors_in_one_pass(self) -> OnePass:
-        """What `convt._box_table.vectors_in_one_pass` says."""
-        if self.path not in (POSITIONS, POSITION_WORDS):
-            return OnePass()
-        double, plain = self.dtype == "float64", ITEMSIZE[self.dtype] != 2
-        return vectors_in_one_pass(
-            self.geometry, self.layout, self.block, self.isa, double, plain, self.path.words
-        )
-
-
 def estimate(work: Work) -> float:
     """Cycles of a call; inf if it should not be."""
     geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
@@ -183,12 +107,12 @@ def estimate(work: Work) -> float:
         of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
         cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
     else:
-        inputs, *_, pitch = layout.axes[-1]
-        height = layout.axes[-2][-1] if len(layout.box) > 2 else 1
-        rows = height if pitch == inputs else 1  # are one line without zeros
+        last = layout.axes[-1]
+        height = layout.axes[-2].pitch if len(layout.box) > 2 else 1
+        rows = height if last.pitch == last.input else 1  # are one line without zeros
         if not work.in_place:
-            cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / float(rows * pitch)
-            cycles += PLANE_CYCLES * packed / float(height * pitch)
+            cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / (rows * last.pitch)
+            cycles += PLANE_CYCLES * packed / (height * last.pitch)
         cycles += (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
     # What the only reading takes is in the factors of vectors.
@@ -218,7 +142,7 @@ def channels_stored(work: Work) -> float:
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
-    if work.block == 1 and work.layout.axes[-1, 1] >= work.lanes:
+    if work.block == 1 and work.layout.axes[-1].stride >= work.lanes:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
@@ -235,22 +159,22 @@ def channels_stored(work: Work) -> float:
 def positions_stored(work: Work) -> float:
     """Cycles to write the outputs, interleaved, with some cycles a row."""
     outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
-    item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1, 3]
+    item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1].cells
     halves = item == 2
     # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
-    in_lines = halves or (work.one_pass and not work.path.tiles)
-    shared = not in_lines and row * item % 64 and row * item < LONG_ROW_BYTES
+    in_lines = halves or (work.one_pass.possible and not work.path.tiles)
+    shared = not in_lines and row * item % 64 and row * item < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
     # Other numbers of places are interleaved one by one or, where they fill a vector, in squares.
     scalar = 0.0 if stride in (1, 2, 3, 4, 6, 8) else 0.25 if stride >= work.lanes else 1.0
-    if work.one_pass and (work.dots or work.path.words):
+    if work.one_pass.possible and (work.dots or work.path.words):
         return filled + DOT_ROW_CYCLES * outputs / row
-    if work.one_pass and work.path.tiles:
-        rows_end = cells % 16 and max(work.layout.axes[:, 1]) > 1  # within tiles, that is
+    if work.one_pass.possible and work.path.tiles:
+        rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
-    if work.one_pass:  # vectors, the last of a row filled or not
-        written = outputs * math.ceil(cells / work.lanes) * work.lanes / float(cells)
+    if work.one_pass.possible:  # vectors, the last of a row filled or not
+        written = outputs * math.ceil(cells / work.lanes) * work.lanes / cells
         return filled + (0.7 if halves else 0.3) * written
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
@@ -263,7 +187,7 @@ def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
     """Taps of an average run: all but those that it leaves out at the borders."""
     taps = float(len(shifts))
     for a in layout.looped_axes if shifts else ():
-        n, _, _, cells, *_ = layout.axes[a]
+        n, cells = layout.axes[a].input, layout.axes[a].cells
         on_axis = {shift[a - 1] for shift in shifts}
         taps *= sum(max(0, min(cells, n - s) - max(0, -s)) for s in on_axis) / (cells * len(on_axis))
     return taps
@@ -372,18 +296,18 @@ def position_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS_FIRST else 1.35
+        of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
-    one_tap = ONE_TAP_IN_STRIPS if work.vectors_in_one_pass.strips else ONE_TAP
+    one_tap = ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
     several_taps = SEVERAL_TAPS_ON_AMD if work.isa == "avx512_bf16" else SEVERAL_TAPS
     cycles = 0.0
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
-        positions = positions_in_one_pass(work) if work.one_pass else positions_in_tiles(work, n)
+        positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
         of_tap = WORD if work.path.words else one_tap if taps == 1 else several_taps
         cycles += taps * n * FEW_ROWS.get(n, 1) * of_tap * positions / lanes
-    if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass):
+    if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
     return depth * cycles
 
@@ -392,16 +316,16 @@ def positions_in_one_pass(work: Work) -> float:
     """Positions of a box, its rows in whole vectors, those that are joined as one."""
     *rows, width = work.layout.box
     ends = 0.0  # of lines, where strips are narrow
-    if work.vectors_in_one_pass.joins_rows:
+    if work.one_pass.joins_rows:
         width *= rows.pop()
-        ends = max(1.0, width / (JOINED_VECTORS * work.lanes))
+        ends = max(1.0, width / (JOINED_LINE * work.lanes))
     return math.prod(rows) * (-(-width // work.lanes) + ends) * work.lanes
 
 
 def positions_in_tiles(work: Work, rows: int) -> float:
     """Positions of a box, its runs in whole tiles, so many rows in tiles of about as many each."""
     sums, layout = work.limits.sums, work.layout
-    tiles = math.ceil(rows / min(MOST_ROWS, sums // 2))
+    tiles = math.ceil(rows / min(MAX_ROWS, sums // 2))
     width = min(MOST_TILE_VECTORS, sums // math.ceil(rows / tiles)) * work.lanes
     return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
@@ -424,7 +348,7 @@ def tile_cycles(work: Work) -> float:
     if work.dots:
         factor, product, store = 1.0, DOT_CYCLES, DOT_STORE_CYCLES
         depth = math.ceil(work.in_channels / 2) / 16
-    elif work.one_pass:
+    elif work.one_pass.possible:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(

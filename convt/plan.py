@@ -17,7 +17,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import CHANNELS, COLUMNS_ALIKE, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
-from convt.shares import EVENING_TASKS, splits
+from convt.shares import TASKS_TO_BALANCE, splits
 from convt.tiling import cut
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
@@ -147,7 +147,7 @@ class RowPlan(Plan):
         tiles = geometry.batch * geometry.group * -(-self.channels // self.tile)
         self.bands = 1
         if threads > 1 and tiles % threads:
-            self.bands = min(self.table.strips, max(1, -(-EVENING_TASKS * threads // max(tiles, 1))))
+            self.bands = min(self.table.strips, max(1, -(-TASKS_TO_BALANCE * threads // max(tiles, 1))))
         self.tasks = tiles * self.bands
         self.threads = max(1, min(threads, self.tasks))
         self.pack_key = (self.path,)
@@ -178,33 +178,18 @@ class BoxPlan(Plan):
     ) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
-        layout = boxes.layout
-        path = boxes.path
-        coalesced = boxes.geometry
+        work = boxes.work
+        layout, path, coalesced = work.layout, work.path, work.geometry
         self.x_shape = (coalesced.batch, coalesced.in_channels, *(a.input for a in coalesced.axes))
         self.y_shape = coalesced.output_shape
         self.path = path.name
         self.once = once
-        self.block = block = boxes.block
+        self.block = work.block
         self.box, self.boxes, self.chain = layout.box, layout.boxes, layout.chain
-        double = dtype == "float64"
-        self.table = BoxTable(
-            coalesced,
-            layout,
-            isa,
-            double,
-            dtype in ("float32", "float64"),
-            path.along_channels,
-            path.columns_first,
-            block,
-            boxes.vectors,
-            boxes.pieces if path.tiles else 0,
-            path.words,
-            boxes.in_panels,
-        )
-        self.kind = "panels" if boxes.in_panels else "tiles" if boxes.pieces else "vectors"
-        self.pieces = boxes.pieces
-        self.vectors = boxes.vectors if path.along_channels and not boxes.pieces else 0  # of a whole tile
+        self.table = BoxTable(work, boxes.in_panels)
+        self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
+        self.pieces = work.pieces
+        self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.in_channels // geometry.group
         self.slice = self.table.slice if sliced else 0
         whole = layout.chains * geometry.group
@@ -213,7 +198,7 @@ class BoxPlan(Plan):
         # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
         self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))
         self.tasks = -(-geometry.group // self.groups) * layout.chains * self.splits
-        self.pack_key = (self.kind, path.name, block, boxes.pieces, self.table.packing_digest)
+        self.pack_key = (self.kind, path.name, work.block, work.pieces, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
@@ -385,7 +370,7 @@ def make_plan(
         ordered = [Boxes.of(own, own_cells, dtype, isa, b.path, pieces) for b in found]
         found = [boxes for both in zip(ordered, found, strict=True) for boxes in both if boxes]
     for boxes in found:
-        cells = cells_of[boxes.geometry]
+        cells = cells_of[boxes.work.geometry]
         chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
@@ -394,14 +379,15 @@ def make_plan(
         panels = None
         if once and "panels" not in without:
             panels = boxes
-            if boxes.path in COLUMNS_ALIKE and boxes.layout.most_taps == 1 < max(a.kernel for a in geometry.axes):
-                panels = Boxes.of(boxes.geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
+            one_tap = boxes.work.layout.most_taps == 1 < max(a.kernel for a in geometry.axes)
+            if boxes.path in COLUMNS_ALIKE and one_tap:
+                panels = Boxes.of(boxes.work.geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
         if panels and panels.fit_panels(threads_of_group):
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
             if given.workspace <= MOST_WORKSPACE:
                 return given
         shared = boxes.for_threads(cells, threads)
-        if (shared.layout.box, shared.layout.chain) == (chosen.box, chosen.chain):
+        if (shared.work.layout.box, shared.work.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
     return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")

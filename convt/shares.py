@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from convt.tiling import BoxLayout
 
-EVENING_TASKS = 4  # of a thread: so many even out what the last one to finish leaves idle
+TASKS_TO_BALANCE = 4  # of a thread: so few leave little of it idle while the last task ends
 # Of a group's blocks, where chains are few and not alike: tasks so few that none has several groups (`BoxPlan`).
 MOST_PARTS = 8
 EVEN, AS_GOOD = 1.05, 1.02  # times an equal share, and the least share of the busiest thread
@@ -21,10 +21,10 @@ def splits(layout: BoxLayout, group: int, blocks: int, threads: int) -> int:
     7x7x5, in boxes of 4 and 3 rows, ran 1.74 times as fast on two threads as on one in one part, 1.94 in three.
     """
     chains = layout.chains * group
-    if threads == 1 or chains >= EVENING_TASKS * threads:
+    if threads == 1 or chains >= TASKS_TO_BALANCE * threads:
         return 1
     if chains % threads:
-        return min(blocks, -(-EVENING_TASKS * threads // chains))
+        return min(blocks, -(-TASKS_TO_BALANCE * threads // chains))
     cells = chain_cells(layout) * group
     if len(set(cells)) == 1:
         return 1
@@ -39,11 +39,11 @@ def splits(layout: BoxLayout, group: int, blocks: int, threads: int) -> int:
 
 def chain_cells(layout: BoxLayout) -> list[int]:
     """Cells of each chain of boxes, in the order of their tasks."""
-    pieces = []
-    for a, (_, _, _, cells, box, *_) in enumerate(layout.axes.tolist()):
-        size = box * (layout.chain if a == 1 else 1)
-        pieces.append([min(size, cells - begin) for begin in range(0, cells, size)])
-    return [math.prod(sizes) for sizes in itertools.product(*pieces)]
+    sizes_on_axis = []
+    for a, axis in enumerate(layout.axes):
+        size = axis.box * (layout.chain if a == 1 else 1)
+        sizes_on_axis.append([min(size, axis.cells - begin) for begin in range(0, axis.cells, size)])
+    return [math.prod(sizes) for sizes in itertools.product(*sizes_on_axis)]
 
 
 def busiest(tasks: Iterable[int], threads: int) -> int:

@@ -16,8 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from convt._levels import MAX_AXES
 from convt.geometry import Axis, Geometry
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
@@ -26,7 +25,6 @@ SUMS_BYTES = 1 << 19
 MOST_GAP, GAP_CELLS = 4, 8
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
-MAX_AXES = 8
 
 
 class TapClass(NamedTuple):
@@ -38,47 +36,6 @@ class TapClass(NamedTuple):
     places: tuple[int, ...]
     shifts: tuple[tuple[int, ...], ...]
     kernel: tuple[tuple[int, ...], ...]
-
-
-MOST_RUN = 3  # taps, as in micro_positions.h
-
-
-def classes_sharing_loads(classes: Sequence[TapClass], inner: int, most: int) -> list[TapClass]:
-    """Classes of as many whole rows of `inner` places as fit into `most`, the same number each, of every shift
-    that one of these has; the kernel index is -1 where a place lacks it.
-
-    Shifts along rows come in turn, as a run of taps reads the same lines (`runs_of_lines`).
-    """
-    kernel_of = {
-        place: dict(zip(c.shifts, kernel, strict=True))
-        for c in classes
-        for place, kernel in zip(c.places, c.kernel, strict=True)
-    }
-    rows = len(kernel_of) // inner
-    together = max(n for n in range(1, rows + 1) if rows % n == 0 and n * inner <= max(most, inner)) * inner
-
-    def in_turn(shift: tuple[int, ...]) -> tuple[int, ...]:
-        *outer, row, column = (0, *shift)
-        return (*(-a for a in outer), -column, row)
-
-    merged = []
-    for first in range(0, len(kernel_of), together):
-        places = tuple(range(first, first + together))
-        shifts = tuple(sorted({shift for place in places for shift in kernel_of[place]}, key=in_turn))
-        kernel = tuple(tuple(kernel_of[place].get(shift, -1) for shift in shifts) for place in places)
-        merged.append(TapClass(places, shifts, kernel))
-    return merged
-
-
-def runs_of_lines(shifts: Sequence[tuple[int, ...]]) -> list[int]:
-    """Of each tap, how many from it on read one row further each, up to `MOST_RUN`."""
-    runs = [1] * len(shifts)
-    for t in range(len(shifts) - 2, -1, -1):
-        *outer, row, column = (0, *shifts[t])
-        if (0, *shifts[t + 1]) == (*outer, row + 1, column):
-            runs[t] = runs[t + 1] + 1
-    # Two and two of four rather than three and one.
-    return [2 if run == MOST_RUN + 1 else min(run, MOST_RUN) for run in runs]
 
 
 class Cells(NamedTuple):
@@ -119,14 +76,41 @@ class Cells(NamedTuple):
         return gap if several and gap <= MOST_GAP and GAP_CELLS * gap <= self.counts[-1] else 1
 
 
+class BoxAxis(NamedTuple):
+    """One axis of a box of cells.
+
+    Attributes
+    ----------
+    input, output : int
+        Elements.
+    stride : int
+        Places of a cell: the stride, or all outputs if these are fewer.
+    cells : int
+        Of the axis.
+    box : int
+        Cells of a box.
+    origin, reach : int
+        The least and the greatest shift.
+    pitch : int
+        Input places that are stored.
+    """
+
+    input: int
+    stride: int
+    output: int
+    cells: int
+    box: int
+    origin: int
+    reach: int
+    pitch: int
+
+
 class BoxLayout(NamedTuple):
     """A box of cells and its scratch. Axis 0 is the batch, the others are spatial.
 
     Attributes
     ----------
-    axes : ndarray of int64
-        Per axis: input, stride, output, cells, box, origin, reach, pitch. `origin` and `reach` are the least and
-        the greatest shift, `pitch` is how many input places are stored.
+    axes : tuple of BoxAxis
     classes : tuple of TapClass
     run_axis : int
         Axes from this one on make a run; the ones before it are looped over. If there is none, axis 0 makes it.
@@ -144,7 +128,7 @@ class BoxLayout(NamedTuple):
         input, or of its products, is kept.
     """
 
-    axes: np.ndarray
+    axes: tuple[BoxAxis, ...]
     classes: tuple[TapClass, ...]
     run_axis: int
     boxes: int
@@ -173,8 +157,7 @@ class BoxLayout(NamedTuple):
     @property
     def boxes_along(self) -> int:
         """Boxes along axis 1."""
-        _, _, _, cells, box, *_ = self.axes[1]
-        return -(-int(cells) // int(box))
+        return -(-self.axes[1].cells // self.axes[1].box)
 
     @property
     def chains(self) -> int:
@@ -184,13 +167,13 @@ class BoxLayout(NamedTuple):
     @property
     def new_elements(self) -> float:
         """Places of an average box that no box before it in its chain has packed or multiplied."""
-        _, _, _, _, _, origin, reach, _ = self.axes[1]
-        return self.input_elements - float(reach - origin) * self.steps[1] * (1 - 1 / self.chain)
+        shared = (self.axes[1].reach - self.axes[1].origin) * self.steps[1]
+        return self.input_elements - shared * (1 - 1 / self.chain)
 
     @property
     def box(self) -> tuple[int, ...]:
         """Cells of a box, per axis."""
-        return tuple(int(row[4]) for row in self.axes)
+        return tuple(axis.box for axis in self.axes)
 
 
 def normalise(axis: Axis) -> Axis:
@@ -372,11 +355,11 @@ def lay_out(
         )
         return size, math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True)), fits
 
-    pieces = [1] * len(cells.axes)
+    parts = [1] * len(cells.axes)  # that each axis is cut into
     if images:
-        pieces[0] = -(-cells.counts[0] // images)
+        parts[0] = -(-cells.counts[0] // images)
     while True:
-        box = [-(-n // p) for n, p in zip(cells.counts, pieces, strict=True)]
+        box = [-(-n // p) for n, p in zip(cells.counts, parts, strict=True)]
         size, boxes, fits = try_box(box)
         if fits and boxes >= least_boxes:
             break
@@ -385,25 +368,20 @@ def lay_out(
             if fits:
                 break
             return None
-        # A quarter more pieces, or the next number of them that makes the box smaller.
-        pieces[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * pieces[axis] // 4)
+        # A quarter more parts, or the next number of them that makes the box smaller.
+        parts[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * parts[axis] // 4)
     if len(box) == 2 and not images:
         # Whole units in every run but the last, if there are boxes enough then: up to 6 % of 1-D layers.
         whole = [box[0], min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])]
         size_of_whole, boxes_of_whole, fits = try_box(whole)
         if fits and boxes_of_whole >= least_boxes:
             box, size, boxes = whole, size_of_whole, boxes_of_whole
-    table = np.array(
-        [
-            (axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
-            for axis, n, b, (low, high), p in zip(
-                cells.axes, cells.counts, box, size.spans, size.pitch, strict=True
-            )
-        ],
-        dtype=np.int64,
+    axes = tuple(
+        BoxAxis(axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
+        for axis, n, b, (low, high), p in zip(cells.axes, cells.counts, box, size.spans, size.pitch, strict=True)
     )
     return BoxLayout(
-        table,
+        axes,
         cells.classes,
         size.run_axis,
         boxes,
@@ -415,7 +393,7 @@ def lay_out(
     )
 
 
-def lay_out_images(
+def lay_out_whole_images(
     cells: Cells, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int
 ) -> BoxLayout | None:
     """Boxes of whole images, their input packed without zeros around it, or None where one image is too large.
@@ -430,15 +408,15 @@ def lay_out_images(
     images = min(images, -(-cells.counts[0] // least_boxes))
     if images < 1:
         return None
-    table = np.array(
-        [(cells.counts[0], 1, cells.counts[0], cells.counts[0], images, 0, 0, images)]
-        + [
-            (axis.input, min(axis.stride, axis.output), axis.output, n, n, 0, axis.input, axis.input)
+    batch = cells.counts[0]
+    axes = (
+        BoxAxis(batch, 1, batch, batch, images, 0, 0, images),
+        *(
+            BoxAxis(axis.input, min(axis.stride, axis.output), axis.output, n, n, 0, axis.input, axis.input)
             for axis, n in zip(cells.axes[1:], cells.counts[1:], strict=True)
-        ],
-        dtype=np.int64,
+        ),
     )
     steps = tuple(math.prod(inputs[a:]) for a in range(len(inputs) + 1))
     rows = images * math.prod(cells.counts[1:-1])
     boxes = -(-cells.counts[0] // images)
-    return BoxLayout(table, cells.classes, len(inputs), boxes, steps, rows, cells.counts[-1], images * places)
+    return BoxLayout(axes, cells.classes, len(inputs), boxes, steps, rows, cells.counts[-1], images * places)

@@ -615,7 +615,7 @@ def test_runs_fill_tiles(size):
     """Rows of a little more than half a tile are one run with the zeros between them."""
     geometry = Geometry(1, 1, 64, 64, (Axis(size, 3, 1, 1, 1, size),) * 2)
     found = boxes.Boxes.of(geometry, cut(geometry), "float32", "amx", paths.CHANNEL_TILES, 3)
-    assert found.layout.runs == 1
+    assert found.work.layout.runs == 1
 
 
 @pytest.mark.skipif(not built("amx"), reason="a build without tile registers")
@@ -624,15 +624,15 @@ def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, num
     geometry = Geometry(1, 1, 512, 256, (Axis(400, 20, 10, 1, 5, 4000),))
     cells = cut(geometry)
     found = boxes.Boxes.of(geometry, cells, "float32", "amx", paths.CHANNEL_TILES, 3).for_threads(cells, threads)
-    assert found.layout.boxes == number
-    assert (found.layout.box[1] % 16 == 0) == whole
+    assert found.work.layout.boxes == number
+    assert (found.work.layout.box[1] % 16 == 0) == whole
 
 
 @pytest.mark.skipif(not built("avx512"), reason="a build without AVX-512")
 def test_columns_first_holds_an_image_of_more_than_a_megabyte():
     geometry = Geometry(1, 1, 512, 512, (Axis(16, 3, 2, 1, 0, 33),) * 2)
     found = boxes.Boxes.of(geometry, cut(geometry), "float64", "avx512", paths.CHANNEL_COLUMNS, 0)
-    assert found.layout.boxes == 1
+    assert found.work.layout.boxes == 1
 
 
 def test_products_of_a_small_image_are_bounded():

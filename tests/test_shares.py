@@ -1,16 +1,17 @@
 """Shares of a call for its threads."""
 
-import numpy as np
+import math
+
 import pytest
 
 from convt.shares import busiest, chain_cells, splits
-from convt.tiling import BoxLayout
+from convt.tiling import BoxAxis, BoxLayout
 
 
 def layout(counts, box, chain=1):
     """Boxes of so many cells per axis; what else a layout has does not matter here."""
-    axes = np.array([(n, 1, n, n, b, 0, 0, b) for n, b in zip(counts, box, strict=True)], np.int64)
-    boxes = int(np.prod([-(-n // b) for n, b in zip(counts, box, strict=True)]))
+    axes = tuple(BoxAxis(n, 1, n, n, b, 0, 0, b) for n, b in zip(counts, box, strict=True))
+    boxes = math.prod(-(-n // b) for n, b in zip(counts, box, strict=True))
     return BoxLayout(axes, (), 0, boxes, (1,) * len(counts), 1, 1, 1, chain=chain)
 
 

@@ -1,0 +1,176 @@
+"""Which boxes are multiplied and stored in one pass: their sums are written as outputs, from registers."""
+
+import math
+from typing import NamedTuple
+
+from convt._levels import (
+    CACHE_LINE,
+    MANY_SUMS,
+    MAX_OUTER,
+    MAX_ROWS,
+    ONE_PASS_COLUMNS,
+    PAIRS_CHANNELS,
+    SHORT_ROW,
+    stream_bytes,
+    tile_limits,
+)
+from convt.geometry import ITEMSIZE, Geometry
+from convt.paths import Path
+from convt.shared_loads import shares_loads
+from convt.tiling import BoxLayout
+
+# Where registers are few, places of two classes are written in one pass if an output sums no more products than
+# these, channels times taps. By AVX2 up to 27 took 0.78 of the time (59 random layers), up to 54 1.0.
+PAIRS_PRODUCTS = 27
+SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
+STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
+# Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24
+# of them 0.82 to 1.6 times as long, 64 of them 1.24.
+HALVES_CHANNELS = 8
+# Products of an output, channels times taps, that lanes beyond the ends of rows may add to it: through memory,
+# outputs take about as long as these.
+UNFILLED_PRODUCTS = 16
+FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
+
+
+class OnePass(NamedTuple):
+    """How sums in registers, lanes along positions, are written as outputs.
+
+    Attributes
+    ----------
+    possible : bool
+    pairs : bool
+        Two classes together make a row of outputs.
+    shares_loads : bool
+        Of one input channel, rows of outputs share what they read.
+    strips : bool
+        The input is packed strip by strip.
+    joins_rows : bool
+        Rows of cells are multiplied as one line, where they follow each other in memory.
+    """
+
+    possible: bool = False
+    pairs: bool = False
+    shares_loads: bool = False
+    strips: bool = False
+    joins_rows: bool = False
+
+
+def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str) -> OnePass:
+    """How boxes of a path, `block` output channels at a time, are written in one pass, if they are."""
+    if path.along_channels or path.columns_first:
+        return OnePass()
+    if path.tiles:
+        return OnePass(tiles_in_one_pass(layout, block))
+    return vectors_in_one_pass(geometry, layout, path, block, dtype, isa)
+
+
+def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
+    """Whether tiles of pieces, lanes along positions, are: of whole cells, alike.
+
+    Through sums in the second-level cache halves take 1.1 to 2.6 times as long, floats 1.0 to 1.3 times; floats
+    whose rows are not whole cache lines 0.9 times, but those are faster along channels.
+    """
+    places = sum(len(c.places) for c in layout.classes)
+    return (
+        len(layout.classes) == 1
+        and layout.axes[-1].stride in (1, 2, 4, 8)
+        and block * places <= ONE_PASS_COLUMNS
+        and not any(axis.output % axis.stride for axis in layout.axes)
+    )
+
+
+def vectors_in_one_pass(
+    geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str
+) -> OnePass:
+    """How vectors, lanes along positions, are.
+
+    For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
+    without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
+    few.
+    """
+    in_channels = geometry.in_channels // geometry.group
+    lanes, most_sums, *_ = tile_limits(isa, dtype == "float64", 0)
+    last, classes = layout.axes[-1], layout.classes
+    width, inner = last.box, last.stride
+    if sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+        return OnePass()
+    if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
+        return OnePass(True, shares_loads=True)
+    if inner not in (1, 2, 4):
+        return OnePass()
+    # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
+    alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
+    four_in_one = inner == 4 and all(len({p % 4 for p in c.places}) == 4 for c in classes)
+    if path.words:
+        # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
+        # fill 7 of 8 lanes, 0.9.
+        possible = (inner < 4 or four_in_one) and ends_are_few(layout, lanes, in_channels)
+        return OnePass(possible, possible and alternate)
+    if ITEMSIZE[dtype] == 2 and in_channels > HALVES_CHANNELS:
+        return OnePass()
+    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
+    strips = strips and reads_one_place(layout)
+    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
+    # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
+    # 512.
+    part_filled = width % lanes > 0 and width < SHORT_ROW * lanes
+    filled = 8 * width >= 7 * -(-width // lanes) * lanes
+    if inner == 4:
+        if in_channels > STRIPS_CHANNELS or not four_in_one:
+            return OnePass()
+        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
+            return OnePass()
+    item = 8 if dtype == "float64" else 4
+    streamed = math.prod(geometry.output_shape) * item >= stream_bytes(isa)
+    joins_rows = strips and worth_joining(layout, lanes, item, streamed)
+    enough = filled and strips and in_channels <= STRIPS_CHANNELS
+    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
+        return OnePass()
+    if alternate:
+        # 48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with
+        # eight rows of a class, as half of them read the input twice as often); few registers hold fewer.
+        if most_sums >= MANY_SUMS:
+            suits = in_channels <= PAIRS_CHANNELS or ends_are_few(layout, lanes, in_channels)
+        else:
+            suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
+        suits = suits or max(block * len(c.places) for c in classes) <= 2
+        return OnePass(suits, suits)
+    # All places of a row lie in one class, and in one tile: `BoxTable.tile_width` keeps them together.
+    return OnePass(True, strips=strips, joins_rows=joins_rows)
+
+
+def reads_one_place(layout: BoxLayout) -> bool:
+    """Whether every cell reads one place of the input, which is its own, and has all its rows of outputs."""
+    if len(layout.classes) > 1 or len(layout.classes[0].shifts) != 1:
+        return False
+    if any(axis.origin or axis.reach or axis.cells > axis.input for axis in layout.axes):
+        return False
+    return all(axis.cells * axis.stride <= axis.output for axis in layout.axes[:-1])
+
+
+def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int) -> bool:
+    """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory."""
+    width = layout.axes[-1].box
+    places = sum(len(c.places) for c in layout.classes)
+    products = in_channels * sum(len(c.places) * len(c.shifts) for c in layout.classes) / places
+    return -width % lanes * products <= UNFILLED_PRODUCTS * width
+
+
+def worth_joining(layout: BoxLayout, lanes: int, item: int, streamed: bool) -> bool:
+    """Whether rows of cells that read one place each should be multiplied as one line.
+
+    That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to
+    four vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the
+    caches but are not whole cache lines; 1.0 to 1.26 otherwise. It is decided for rows that follow each other in
+    memory; where those of x do not, small layers take 1.1 to 1.4 times as long as they would along channels.
+    """
+    if len(layout.axes) == 2:
+        return False
+    *_, rows, last = layout.axes
+    width = last.box
+    if width < last.cells or last.cells < last.input or last.output < lanes or width % lanes == 0:
+        return False
+    if width < SHORT_ROW * lanes:
+        return 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes)
+    return streamed and last.output * item % CACHE_LINE > 0

@@ -1,0 +1,94 @@
+"""What a path does of a call: in which boxes, blocks of channels and tiles. Costs, boxes and tables are of it."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from convt._levels import FEW_COLUMNS, MAX_ROWS, NEAR_INPUT, PAGE, TileLimits
+from convt.geometry import ITEMSIZE, Geometry
+from convt.one_pass import OnePass, find_one_pass
+from convt.paths import POSITION_COLUMNS, Path
+from convt.tiling import BoxLayout, Tile
+
+
+@dataclass
+class Work:
+    """A call, computed in boxes of a path.
+
+    Attributes
+    ----------
+    geometry : Geometry
+        With coalesced axes.
+    dtype, isa : str
+    path : Path
+    pieces : int
+        bfloat16 ones of an element; 0 for multiply-adds.
+    block : int
+        Output channels at a time.
+    vectors : int
+        Of a whole tile's columns.
+    layout : BoxLayout
+    tile : Tile
+        Its positions.
+    limits : TileLimits
+        Of the level's tiles.
+    """
+
+    geometry: Geometry
+    dtype: str
+    isa: str
+    path: Path
+    pieces: int
+    block: int
+    vectors: int
+    layout: BoxLayout
+    tile: Tile
+    limits: TileLimits
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector."""
+        return self.limits.lanes
+
+    @cached_property
+    def in_channels(self) -> int:
+        """Of a group."""
+        return self.geometry.in_channels // self.geometry.group
+
+    @cached_property
+    def kernel(self) -> int:
+        """Kernel positions."""
+        return math.prod(a.kernel for a in self.geometry.axes)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of a packed weight."""
+        return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
+
+    @property
+    def dots(self) -> bool:
+        """Whether pieces are multiplied in vectors, not in tile registers."""
+        return self.path.tiles and self.limits.unit == 1
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether columns first, lanes along positions, are multiplied where x lies, if it is contiguous.
+
+        `gains_in_place` of `_box_compute` decides so for the arrays of a call.
+        """
+        if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
+            return False
+        columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
+        channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
+        if columns > min(MAX_ROWS, self.limits.sums // 2) and channel % PAGE == 0:
+            return False
+        few = columns <= FEW_COLUMNS or self.in_channels * channel < NEAR_INPUT
+        row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
+        if any(axis.input != axis.pitch for axis in self.layout.axes[2:]):
+            row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
+        return (len(self.geometry.axes) == 1 or (few and columns <= self.in_channels)) and row >= 8 * self.lanes
+
+    @cached_property
+    def one_pass(self) -> OnePass:
+        """How sums in registers are written as outputs, if they are."""
+        return find_one_pass(self.geometry, self.layout, self.path, self.block, self.dtype, self.isa)
