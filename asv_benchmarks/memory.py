@@ -37,7 +37,7 @@ def move(x, y):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
+    parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32", "float64"])
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     print("| layer | dtype | convt, ms | moved, ms | multiplied, ms | convt / bound |")

@@ -47,38 +47,26 @@ def torch_function(layer, arrays, threads, channels_last=False):
     import torch
 
     torch.set_num_threads(threads)
-    rank = len(layer["k"])
-    begin, end = layer["p"][:rank], layer["p"][rank:]
-    if len({e - b for b, e in zip(begin, end, strict=True)} - {0}):
-        # PyTorch's padding is the same at both ends: a smaller begin pad is cropped from a view afterwards.
-        return torch_cropped(layer, arrays, begin, end)
     tensors = [as_torch(a) for a in arrays]
     if channels_last:
         form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensors[0].ndim)
         if form is None:
             return None
         tensors[:2] = [t.to(memory_format=form) for t in tensors[:2]]
+    rank = len(layer["k"])
+    begin, end = layer["p"][:rank], layer["p"][rank:]
+    # PyTorch's padding is the same at both ends: what is more at one of them is cropped from a view afterwards.
+    common = [min(pair) for pair in zip(begin, end, strict=True)]
+    cropped = [(b - c, e - c) for b, e, c in zip(begin, end, common, strict=True)]
     function = getattr(torch.nn.functional, f"conv_transpose{rank}d")
 
     def call():
         with torch.inference_mode():
-            return function(*tensors, layer["s"], begin, layer["op"], layer["g"], layer["d"])
-
-    return call
-
-
-def torch_cropped(layer, arrays, begin, end):
-    import torch
-
-    tensors = [as_torch(a) for a in arrays]
-    common = [min(pair) for pair in zip(begin, end, strict=True)]
-    function = getattr(torch.nn.functional, f"conv_transpose{len(layer['k'])}d")
-
-    def call():
-        with torch.inference_mode():
             y = function(*tensors, layer["s"], common, layer["op"], layer["g"], layer["d"])
-            crop = [slice(b - c, n - (e - c)) for b, e, c, n in zip(begin, end, common, y.shape[2:], strict=True)]
-            return y[(..., *crop)].contiguous()
+            if not any(map(any, cropped)):
+                return y
+            crop = [slice(first, n - last) for (first, last), n in zip(cropped, y.shape[2:], strict=True)]
+            return y[(..., *crop)].clone(memory_format=torch.preserve_format)
 
     return call
 
@@ -265,6 +253,9 @@ def measure(workers, name, dtype, rounds, seconds):
     wanted = convt.reference.conv_transpose(x, w, b, dtype=np.float64, **attributes(ALL_LAYERS[name]))
     figures = {}
     for engine, worker in able.items():
+        if not times[engine]:
+            print(f"\r{name}: {engine} failed", file=sys.stderr)
+            continue
         works, y = worker.ask("result")
         error = np.abs(y.astype(np.float64) - wanted).max() / np.abs(wanted).max() if works else math.nan
         figures[engine] = {"ms": 1e3 * median(times[engine]), "error": float(error)}

@@ -4,22 +4,26 @@ The way through the package, top to bottom; each floor knows only those below::
 
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
-    geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
-    plan                      geometry -> path, threads
-    boxes, cost, paths        for each path how large its boxes are, and what they would cost
+    plan                      geometry -> path, tasks, threads
+    boxes, cost               for each path how large its boxes are, and what they would cost
     shares                    into how many tasks boxes are dealt out to threads
-    tiling                    the output in boxes of cells
+    work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
     _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
-    _box_weights, _box_table  their packed weights, and what the loops know of boxes
+    _box_weights              their packed weights
+    _box_operands, _box_table what the loops know of the arrays of a call, and of boxes
+    shared_loads              tiles of one input channel
+    tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are
-    _levels                   the levels of this build, and the limits of their tiles
+    _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
-    _kernels, packing         the generic level: phases in plain loops, and its weights
+    packing, _kernels         the generic level: phases in plain loops, and its weights
+    geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
-(what this machine allows), `config` (says so).
+(what this machine allows), `config` (says so), `report` (how `explain` prints), `_memory` and `_elements` (scratch
+and elements of any dtype), `demo`.
 """
 
 try:

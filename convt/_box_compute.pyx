@@ -5,8 +5,8 @@
 one, and a range of output channels. For each box of a group:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
-   taps that a whole run has in those zeros are left out, and where a run is a cell's images, so are the zeros; what
-   is read by few tiles is multiplied where it lies, and cells of one input are packed strip by strip in step 2;
+   taps for which a whole run reads only zeros are left out. Runs of images need no zeros. What few tiles read is
+   multiplied where it lies, and cells of one input are packed strip by strip in step 2;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
@@ -136,17 +136,17 @@ cdef bint run_task(
     cdef Py_ssize_t rest = task // splits % table.chains
     cdef Py_ssize_t first_group = task // splits // table.chains * groups, group
     cdef Py_ssize_t first_block = part * table.blocks // splits, end_block = (part + 1) * table.blocks // splits
-    cdef Py_ssize_t a, size, pieces
+    cdef Py_ssize_t a, size, boxes
     cdef int64_t begin, end
     cdef Box box
     cdef BlockOutputs outputs
     outputs.block = -1
     for a in range(table.n_axes - 1, -1, -1):
         size = table.axes[a, BOX] * (table.chain if a == 1 else 1)
-        pieces = (table.axes[a, CELLS] + size - 1) // size
-        box.begin[a] = rest % pieces * size
+        boxes = (table.axes[a, CELLS] + size - 1) // size
+        box.begin[a] = rest % boxes * size
         box.size[a] = min(table.axes[a, BOX], table.axes[a, CELLS] - box.begin[a])
-        rest //= pieces
+        rest //= boxes
     begin = box.begin[1]
     end = min(table.axes[1, CELLS], begin + table.chain * table.axes[1, BOX])
     for group in range(first_group, min(first_group + groups, table.group)):
@@ -203,6 +203,46 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     return operands.one_pass and table.blocks == 1 and table.classes.n == 1 and table.tile_width(columns) == columns
 
 
+cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
+    """How outputs are written to y: in one pass or through sums, past the caches or not, by lines of sums or not."""
+    cdef Py_ssize_t a, row_bytes = y.shape[y.ndim - 1] * y.itemsize
+    cdef bint vectors_out, shared_lines = <size_t> operands.y % CACHE_LINE > 0
+    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
+    vectors_out = operands.one_pass and not table.pieces
+    # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
+    # one count as one, along channels or in lines.
+    if (table.along_channels or vectors_out) and rows_follow(table, operands):
+        row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
+    if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
+        row_bytes = y.shape[1] * y.itemsize
+    operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
+    operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
+    for a in range(y.ndim - 1):
+        shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
+    if table.words and shared_lines:
+        operands.stream = False  # halves do not go by lines of sums
+    operands.in_lines = vectors_out and not table.words and (not operands.plain or operands.stream and shared_lines)
+
+
+cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
+    """How x is read: packed, box by box or strip by strip, or where it lies; several of its rows as one line or not.
+
+    Rows that are joined are stored by lines of sums.
+    """
+    cdef Py_ssize_t a, last_input = 0
+    cdef bint plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
+    operands.in_strips = table.strips and operands.one_pass and plain_rows
+    operands.joined_rows = operands.in_strips and table.joins_rows
+    operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
+    operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
+    operands.in_lines |= operands.joined_rows
+    operands.in_place = plain_rows and gains_in_place(table, operands) and operands.x_strides[1] >= x.itemsize
+    for a in range(x.ndim):
+        operands.in_place &= operands.x_strides[a] >= 0
+        last_input += operands.x_strides[a] * (x.shape[a] - 1)
+    operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
+
+
 def run(
     cnp.ndarray x not None,
     cnp.ndarray y not None,
@@ -238,9 +278,7 @@ def run(
     n_threads : int
     """
     cdef Operands operands
-    cdef Py_ssize_t a, last_input = 0
-    cdef bint vectors_out, shared_lines, plain_rows
-    cdef Py_ssize_t row_bytes, step = (table.workspace + 4095) // 4096 * 4096
+    cdef Py_ssize_t step = (table.workspace + PAGE - 1) // PAGE * PAGE
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
     cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
@@ -255,34 +293,8 @@ def run(
         weights = bias  # nothing is packed
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
-    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
-    # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
-    # one count as one, along channels or in lines.
-    row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    vectors_out = operands.one_pass and not table.pieces
-    if (table.along_channels or vectors_out) and rows_follow(table, &operands):
-        row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
-    if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
-        row_bytes = y.shape[1] * y.itemsize
-    operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
-    operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    shared_lines = <size_t> operands.y % CACHE_LINE > 0
-    for a in range(y.ndim - 1):
-        shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
-    if table.words and shared_lines:
-        operands.stream = False  # halves do not go by lines of sums
-    plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
-    operands.in_strips = table.strips and operands.one_pass and plain_rows
-    operands.joined_rows = operands.in_strips and table.joins_rows
-    operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
-    operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
-    operands.in_lines = vectors_out and not table.words and (not operands.plain or operands.stream and shared_lines)
-    operands.in_lines |= operands.joined_rows
-    operands.in_place = plain_rows and gains_in_place(table, &operands) and operands.x_strides[1] >= x.itemsize
-    for a in range(x.ndim):
-        operands.in_place &= operands.x_strides[a] >= 0
-        last_input += operands.x_strides[a] * (x.shape[a] - 1)
-    operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
+    choose_stores(table, &operands, y)
+    choose_loads(table, &operands, x)
     if table.double:
         return not run_tasks[double](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)
     return not run_tasks[float](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)

@@ -16,7 +16,9 @@ cdef struct Operands:
     bint in_strips  # x is packed strip by strip, for one pass
     bint joined_rows  # likewise, several rows as one line: they follow each other in memory
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
-    bint in_lines  # but by lines of sums: halves (not words), joined rows, what is streamed and not whole cache lines
+    # One pass, but through some lines of sums: halves other than words, joined rows, streamed rows that are not whole
+    # cache lines.
+    bint in_lines
     uint32_t least, most  # magnitudes of x that products of pieces keep, as the bits of floats
     const char *x
     const char *x_end  # of its memory

@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, transpose, transpose_columns
-from convt._elements cimport BFLOAT16, DType, FLOAT16
+from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
 from convt._levels cimport CACHE_LINE, TILE_CHANNELS, TILE_FLOATS, real_t
 
 import numpy as np
@@ -216,6 +216,14 @@ cdef bint pack_whole_vectors(
     return True
 
 
+# Columns of packed weights that follow each other in a channel of those given.
+cdef struct Run:
+    Py_ssize_t source  # element of a channel
+    Py_ssize_t target  # of the packed weights, of channel 0
+    Py_ssize_t length
+    Py_ssize_t tile  # its width: elements from one packed channel to the next
+
+
 cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
     """`pack_block`'s weights where every vector of columns is as many neighbours of a channel's weights, as outputs of
     a kernel of one position and places of a row of a cell are. Every tile takes its own from some channels that are in
@@ -225,9 +233,10 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
     Returns whether that could be done.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), i, t, j, c, n, n_taps, column, tile
-    cdef Py_ssize_t place, offset, first = 0, target, runs = 0, most = 0, begin, some, count
+    cdef Py_ssize_t place, offset, first = 0, target, most = 0, begin, some, count
     cdef Py_ssize_t channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
-    cdef Py_ssize_t *run  # where in a channel it begins, where in the packed weights, elements of it and of its tile
+    cdef Run *all_runs
+    cdef Run *run
     cdef const int64_t *kernel_index
     cdef const real_t *source = wide
     if not table.along_channels or table.pieces:
@@ -237,9 +246,10 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
         if n % lanes:
             return False
         most += table.products.taps(i) * n // lanes
-    run = <Py_ssize_t *> calloc(most + 1, 4 * sizeof(Py_ssize_t))
-    if run == NULL:
+    all_runs = <Run *> calloc(most + 1, sizeof(Run))
+    if all_runs == NULL:
         return False
+    run = all_runs - 1  # the last one
     for i in range(table.products.n):
         n_taps = table.products.taps(i)
         kernel_index = &table.products.kernel_index[0] + table.products.first_kernel[i]
@@ -250,17 +260,16 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
                 offset = column % width * table.kernel + kernel_index[place * n_taps + t]
                 if column % lanes:
                     if offset != first + column % lanes:
-                        free(run)
+                        free(all_runs)
                         return False
                     continue
                 first = offset
                 target = column_offset(table, given, block, i, t, column, &tile)
-                j = 4 * runs
-                if column % table.whole_tile and first == run[j - 4] + run[j - 2]:  # goes on with the last one
-                    run[j - 2] += lanes
+                if column % table.whole_tile and first == run.source + run.length:
+                    run.length += lanes
                     continue
-                run[j], run[j + 1], run[j + 2], run[j + 3] = first, target, lanes, tile
-                runs += 1
+                run += 1
+                run.source, run.target, run.length, run.tile = first, target, lanes, tile
     if given.halves:
         channel_step = given.width
     some = max(LEAST_RUNS, RUNS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
@@ -270,13 +279,13 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
             read_channel(table, given, begin + c, wide + c * given.width)
         if not given.halves:
             source = <const real_t *> (given.first + begin * given.channel_step)
-        for j from 0 <= j < 4 * runs by 4:
+        for j in range(run - all_runs + 1):
             for c in range(count):
                 memcpy(
-                    weights + run[j + 1] + (begin + c) * run[j + 3], source + c * channel_step + run[j],
-                    run[j + 2] * sizeof(real_t),
+                    weights + all_runs[j].target + (begin + c) * all_runs[j].tile,
+                    source + c * channel_step + all_runs[j].source, all_runs[j].length * sizeof(real_t),
                 )
-    free(run)
+    free(all_runs)
     return True
 
 
@@ -554,18 +563,6 @@ cdef bint pack_task(
         spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
     sum_up_magnitudes(&given, magnitudes)
     return given.finite
-
-
-cdef uint32_t bits_of(float value) noexcept nogil:
-    cdef uint32_t bits
-    memcpy(&bits, &value, sizeof(bits))
-    return bits
-
-
-cdef float value_of(uint32_t bits) noexcept nogil:
-    cdef float value
-    memcpy(&value, &bits, sizeof(value))
-    return value
 
 
 def multipliable(uint32_t least, uint32_t most):

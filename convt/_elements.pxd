@@ -1,6 +1,10 @@
 """Elements in memory, of any dtype and step, to and from the types that sums are made in."""
 
+from libc.stdint cimport uint32_t
+
 cdef extern from "half.h" nogil:
+    float value_of "convt_float_from_bits" (uint32_t bits)
+    uint32_t bits_of "convt_bits_from_float" (float value)
     ctypedef struct float16_t "convt_float16":
         pass
     ctypedef struct bfloat16_t "convt_bfloat16":

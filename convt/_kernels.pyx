@@ -276,7 +276,7 @@ cdef void run_task(
     cdef int64_t output = table.axes[operands.spatial - 1, OUTPUT]
     cdef int64_t strip_size = STRIP * table.axes[operands.spatial - 1, STRIDE]
     cdef Py_ssize_t strips = table.rows * table.strips_per_row
-    cdef Py_ssize_t strip, piece, n_outer, row_offset
+    cdef Py_ssize_t strip, of_row, n_outer, row_offset
     cdef OuterTap *outer = <OuterTap *> scratch
     cdef sum_t *sums = <sum_t *> (outer + table.outer_kernel)
     cdef const char *x = (
@@ -288,11 +288,11 @@ cdef void run_task(
     )
     for strip in range(band * strips // bands, (band + 1) * strips // bands):
         n_outer = list_outer_taps(table, operands, strip // table.strips_per_row, outer, &row_offset)
-        piece = strip % table.strips_per_row
+        of_row = strip % table.strips_per_row
         compute_strip(
             table, operands,
-            piece * strip_size,
-            output if piece == table.strips_per_row - 1 else (piece + 1) * strip_size,
+            of_row * strip_size,
+            output if of_row == table.strips_per_row - 1 else (of_row + 1) * strip_size,
             outer, n_outer,
             x, &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL, &bias[g, t, 0],
             tile, min(tile, table.out_channels - t * tile),

@@ -19,7 +19,7 @@ def levels():
 
 
 def most_pieces(str level):
-    """Of so many bfloat16 pieces, at most, the level multiplies elements; 0 if it does not."""
+    """The most bfloat16 pieces of an element that the level multiplies; 0 if it multiplies none."""
     return find_level(level).tiles.most_pieces
 
 

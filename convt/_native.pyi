@@ -8,6 +8,7 @@ def run(
     w: np.ndarray,
     bias: np.ndarray,
     output_of: np.ndarray,
+    in_order: bool,
     y: np.ndarray,
     sums: np.ndarray,
     strip: int,

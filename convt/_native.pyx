@@ -148,8 +148,8 @@ def outputs_of_bias(const real_t[:, ::1] bias, y_dtype, str dtype not None):
 
 
 def run(
-    x, cnp.ndarray w not None, bias, output_of, cnp.ndarray y not None, sums, int64_t strip, str isa not None,
-    str dtype not None,
+    x, cnp.ndarray w not None, bias, output_of, bint in_order, cnp.ndarray y not None, sums, int64_t strip,
+    str isa not None, str dtype not None,
 ):
     """Write every output that a kernel position reaches.
 
@@ -163,6 +163,8 @@ def run(
         ``(group, M/group)``, as `x`.
     output_of : ndarray of int64
         ``(prod(K),)``, the output that each kernel position reaches, or -1.
+    in_order : bool
+        Whether kernel position i reaches output i, and these are all.
     y : ndarray
         ``(N, group, M/group, prod(O))``, of `dtype`, contiguous.
     sums : ndarray
@@ -181,7 +183,7 @@ def run(
     operands.item = w.itemsize
     operands.w_group, operands.y_image, operands.y_group = w.strides[0], y.strides[0], y.strides[1]
     operands.columns, operands.outputs = w.shape[2], y.shape[3]
-    operands.in_order = np.array_equal(output_of, np.arange(y.shape[3]))
+    operands.in_order = in_order
     if operands.dtype == FLOAT64:
         run_tasks[double](&operands, x, bias, output_of, strip, sums)
     else:

@@ -14,9 +14,9 @@ from convt.work import Work
 
 # Bytes per thread of a box's packed input, products of every kernel position included where these come first.
 INPUT_BYTES = 1 << 20
-# For what several blocks of channels read again, and for vectors beside weights that stay in the second-level
-# cache with box and sums: 2 to 7 % of layers of 64 and 128 channels, 13 % of float64 sam_up1. Larger weights want
-# to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
+# Less where several blocks of channels read the input again, and for vectors where box, weights and sums fit the
+# second-level cache together: 2 to 7 % of layers of 64 and 128 channels, 13 % of float64 sam_up1. Larger weights
+# want to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
 # But of very many channels up to so many places, in twice that: 2048 of float64, kernel 4, ran at 51 and 57

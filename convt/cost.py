@@ -17,7 +17,7 @@ from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
 FEW_CHANNELS = 4
-# And below so many, by the pieces of an element, the products of pieces; single ones win in all but empty tiles.
+# The fewest input channels for which products of pieces pay, by the pieces of an element.
 FEW_PIECES = {1: 1, 2: 4, 3: 16}
 
 # What a tap of a vector of columns takes, by the vectors of its tile and the taps of its run, lanes along
@@ -29,8 +29,8 @@ FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
 FAR_POSITIONS = 256  # so many use weights from memory often enough: float64 of 5 layers took 0.86 to 0.98
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
 LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
-# Smaller outputs are written through transpositions in 0.4 of the time, rows that share cache lines like others:
-# fitted, and not where stores begin to pass the caches.
+# Outputs of fewer bytes are written through transpositions in 0.4 of the time, and rows that share cache lines
+# like others. A fit: stores begin to pass the caches elsewhere.
 QUICK_OUTPUTS = 1 << 22
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
@@ -68,9 +68,9 @@ TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
-# Of such a product in vectors, where one of pairs takes as long as a multiply-add, of storing its sums, and of a
-# row of outputs in one pass. The chosen path takes 1.02 to 1.05 times as long as the best with them (240 random
-# layers, Zen 4), with 128, 30 and 0, single input channels included, 1.06 and 1.07 (160 of them).
+# The same product as dot products in vectors, storing its sums, and a row of outputs in one pass. The chosen path
+# takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30 and 0, single
+# input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
 

@@ -27,7 +27,18 @@ def _per_axis(value: int | Sequence[int], name: str, minimum: int, n: int) -> tu
     return values * n if len(values) == 1 else values
 
 
-def _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+def _conv_transpose(
+    n: int,
+    input: object,
+    weight: object,
+    bias: object,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    output_padding: int | Sequence[int],
+    groups: int,
+    dilation: int | Sequence[int],
+) -> np.ndarray:
+    """The transposed convolution over `n` spatial axes."""
     x = as_array(input, "input")
     w = as_array(weight, "weight")
     if w.ndim != n + 2:
@@ -103,7 +114,31 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> np.ndarray:
-    """`conv_transpose1d` over two spatial axes: ``(N, C, H, W)`` or ``(C, H, W)``."""
+    """Transposed convolution over two spatial axes, with PyTorch's arguments.
+
+    Parameters
+    ----------
+    input : ndarray
+        ``(N, C, H, W)`` or ``(C, H, W)``.
+    weight : ndarray
+        ``(C, M/groups, KH, KW)``, dtype of `input`.
+    bias, stride, padding, output_padding, groups, dilation
+        As in `conv_transpose1d`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, M, H_out, W_out)``, or without the batch as `input` is.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As `convt.conv_transpose` does, with these names.
+
+    Notes
+    -----
+    Signature and shapes follow ``torch.nn.functional.conv_transpose2d``.
+    """
     return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -117,5 +152,29 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> np.ndarray:
-    """`conv_transpose1d` over three spatial axes: ``(N, C, D, H, W)`` or ``(C, D, H, W)``."""
+    """Transposed convolution over three spatial axes, with PyTorch's arguments.
+
+    Parameters
+    ----------
+    input : ndarray
+        ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
+    weight : ndarray
+        ``(C, M/groups, KD, KH, KW)``, dtype of `input`.
+    bias, stride, padding, output_padding, groups, dilation
+        As in `conv_transpose1d`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, M, D_out, H_out, W_out)``, or without the batch as `input` is.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As `convt.conv_transpose` does, with these names.
+
+    Notes
+    -----
+    Signature and shapes follow ``torch.nn.functional.conv_transpose3d``.
+    """
     return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -18,7 +18,7 @@ def available() -> tuple[str, ...]:
 
 
 def choose() -> str:
-    """The level that layers use: ``CONVT_ISA`` if set, else the most capable.
+    """The level that layers use: ``CONVT_ISA`` if set and not empty, else the most capable.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def choose() -> str:
         If ``CONVT_ISA`` names no available level.
     """
     forced = os.environ.get("CONVT_ISA")
-    if forced is None:
+    if not forced:
         return available()[-1]
     if forced not in available():
         raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {shown(forced)}")

@@ -35,14 +35,14 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Where the tiles of an operand lie, those of a tap's first 32 channels: at `at` plus the tap's offset of a list (only
-   the left operand can have one), or at `at`. Then the second of two tiles side by side, the next row of a tile, the
-   next piece of the elements, and what follows: the next 32 channels or, without a list, the next tap's, after the
-   last one's the next 32. In floats. */
+/* Where the tiles of an operand lie, in floats. */
 typedef struct {
     const float *at;
-    const ptrdiff_t *taps;
-    ptrdiff_t second, row, piece, next;
+    const ptrdiff_t *taps; /* offsets of the taps from `at`, for the left operand; or NULL */
+    ptrdiff_t second;      /* to the tile beside this one */
+    ptrdiff_t row;         /* to its next row */
+    ptrdiff_t piece;       /* to the next piece of the elements */
+    ptrdiff_t next; /* to the next 32 channels or, without a list, to the next tap's, and after the last to 32 more */
 } convt_amx_operand;
 
 /* Sums lie in tiles 0 to 3, up to two rows of up to two tiles, and so in memory. */

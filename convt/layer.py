@@ -38,7 +38,7 @@ class Layer:
     precision : str
     """
 
-    _once = True  # weights are used in one call: what packing them takes must pay in it
+    _once = True  # weights serve one call, in which packing them must pay
 
     def __init__(
         self,
@@ -91,11 +91,24 @@ class Layer:
     def explain(self, x_shape: Sequence[int]) -> "Report":
         """What would run for an input of shape `x_shape`, and why.
 
+        Weights and inputs are taken to be finite, and of magnitudes that every path can multiply, until a call has
+        found the weights to be otherwise.
+
+        Parameters
+        ----------
+        x_shape : sequence of int
+            ``(N, C, *I)``.
+
         Returns
         -------
         Report
-            A dict that prints as a table: ISA level, kernel, phases, taps, tiles, threads, workspace in bytes,
+            A dict that prints as a table: ISA level, path, phases, taps, tiles, threads, workspace in bytes,
             floating-point operations and bytes of arrays touched.
+
+        Raises
+        ------
+        ValueError
+            If no output of at least one element per axis exists for it.
         """
         return self._plan(integers(x_shape, "x_shape", 0)).explain()
 
@@ -209,8 +222,25 @@ class ConvTranspose(Layer):
 
     Parameters
     ----------
-    w, b
-        As in `convt.conv_transpose`, and so are the attributes, `n_threads` and `precision`.
+    w : ndarray
+        Weights ``(C, M/group, *K)``: float16, float32, float64 or bfloat16 (ml_dtypes).
+    b : ndarray, optional
+        Bias ``(M,)``, dtype of `w`. Default: none.
+    auto_pad, dilations, group, kernel_shape, output_padding, output_shape, pads, strides, opset
+        As in `convt.conv_transpose`, with the same defaults.
+    n_threads, precision
+        As in `convt.conv_transpose`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `convt.conv_transpose` does.
+    MemoryError
+        If the copy of the weights cannot be allocated.
+
+    Notes
+    -----
+    ONNX ConvTranspose-1, -11 and -22, as `convt.conv_transpose` reads them.
 
     Examples
     --------

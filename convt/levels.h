@@ -26,11 +26,11 @@ typedef struct {
    some taps of one input channel are not for. */
 enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
 
-/* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs, `channels` of
-   input, and so many elements from one line to the next and from one channel to the next. Of floats
-   and doubles of one class, at levels of 24 sums and more, what is read `soon`, unless NULL, is fetched, a cache line
-   for every channel and vector of a line, or line, so many bytes apart, and the input is copied to `packed`, unless
-   NULL. */
+/* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs and `channels` of
+   input; x_line and out_line elements lead from one line to the next, x_channel from one channel to the next. For one
+   class of floats or doubles, at levels of 24 sums and more: unless `soon` is NULL, a cache line is fetched from there
+   for each channel and each vector of a line, or line, that many bytes apart; unless `packed` is NULL too, the input is
+   copied there. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
     void *packed;

@@ -11,10 +11,10 @@
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
      STORE_FIRST(pointer, vector, n)   a store of a variable's first n elements, up to LANES, alone
 
-   A tile keeps its sums in registers through the whole reduction, or a slice of many channels or some where weights are
-   read as they lie: one chain of fused multiply-adds per output, slices outside, then taps or runs of them, channels
-   inside, in a run its taps innermost. Of single taps two channels a round: with one layers took 1 to 10 % longer, four
-   are no better. gcc 12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
+   A tile keeps its sums in registers for the whole reduction, or for a slice of it where channels are many or weights
+   are read as they lie: one chain of fused multiply-adds per output, slices outside, then taps or runs of them,
+   channels inside, in a run its taps innermost. Of single taps two channels a round: with one layers took 1 to 10 %
+   longer, four are no better. gcc 12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));

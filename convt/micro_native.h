@@ -51,10 +51,10 @@ INLINE void NAME(native_rows)(const int precision, const int images, const int c
 }
 
 /* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
-   of a tile's width came from memory at a sixth of the speed. Where they are fetched (131 MB took a tenth longer
-   without), `rows` is the level's number of them, but of doubles two, if that is 4 and a vector has eight: 262 MB took
-   0.92 to 0.97 of the time of four rows at once, 131 MB of floats 1.01; with four a vector, by AVX2, 1.01 to 1.11.
-   Halves, which wait for their conversion, are as fast by four as by 8, and always fetched. */
+   of a tile's width came from memory at a sixth of the speed. With fetching (131 MB took a tenth longer without) `rows`
+   rows are read at once, the level's `native_rows`; but two of doubles in vectors of eight where the level says four:
+   262 MB took 0.92 to 0.97 of the time of four, 131 MB of floats 1.01, vectors of four doubles (AVX2) 1.01 to 1.11.
+   Halves, which wait for their conversion, are as fast by four as by eight, and always fetched. */
 static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
                          ptrdiff_t x_step, const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {

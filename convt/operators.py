@@ -280,6 +280,14 @@ def group_convolution_backprop_data(
     ------
     TypeError, ValueError, MemoryError
         As `conv_transpose` does.
+
+    Notes
+    -----
+    OpenVINO GroupConvolutionBackpropData-1 [1]_: a filter's first axis is the group.
+
+    References
+    ----------
+    .. [1] https://docs.openvino.ai, operation specification GroupConvolutionBackpropData-1
     """
     filter = as_array(filter, "filter")
     merged = filter.reshape(without_group_axis(filter.shape))

@@ -26,9 +26,9 @@ class Path(NamedTuple):
     """
 
     name: str
-    along_channels: bool
-    columns_first: bool
-    tiles: bool
+    along_channels: bool = False
+    columns_first: bool = False
+    tiles: bool = False
     image_runs: bool = False
     words: bool = False
 
@@ -38,21 +38,17 @@ class Path(NamedTuple):
         return self.tiles or self.words
 
 
-CHANNELS = Path("channel lanes", True, False, False)
-CHANNEL_COLUMNS = Path("channel lanes, columns first", True, True, False)
-CHANNEL_IMAGES = Path("channel lanes, runs of images", True, False, False, True)
-POSITIONS = Path("position lanes", False, False, False)
-POSITION_COLUMNS = Path("position lanes, columns first", False, True, False)
-CHANNEL_TILES = Path("channel tiles", True, False, True)
-CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", True, True, True)
-CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", True, False, True, True)
-POSITION_TILES = Path("position tiles", False, False, True)
-POSITION_TILE_COLUMNS = Path("position tiles, columns first", False, True, True)
-POSITION_WORDS = Path("position words", False, False, False, words=True)
-
-# Where a place has one tap these have the same sums: columns first have nothing to add up. (Of vectors, a sum of
-# products that all underflow can be -0, but not once it is added to 0.)
-COLUMNS_ALIKE = {CHANNEL_TILES: CHANNEL_TILE_COLUMNS}
+CHANNELS = Path("channel lanes", along_channels=True)
+CHANNEL_COLUMNS = Path("channel lanes, columns first", along_channels=True, columns_first=True)
+CHANNEL_IMAGES = Path("channel lanes, runs of images", along_channels=True, image_runs=True)
+POSITIONS = Path("position lanes")
+POSITION_COLUMNS = Path("position lanes, columns first", columns_first=True)
+CHANNEL_TILES = Path("channel tiles", along_channels=True, tiles=True)
+CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", along_channels=True, columns_first=True, tiles=True)
+CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", along_channels=True, tiles=True, image_runs=True)
+POSITION_TILES = Path("position tiles", tiles=True)
+POSITION_TILE_COLUMNS = Path("position tiles, columns first", columns_first=True, tiles=True)
+POSITION_WORDS = Path("position words", words=True)
 
 VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, CHANNEL_IMAGES, POSITIONS, POSITION_COLUMNS)
 PIECE_PATHS = (

@@ -1,4 +1,4 @@
-"""From geometry to plan: what will run, in how many pieces, on how many threads."""
+"""From geometry to plan: what will run, in how many tasks, on how many threads."""
 
 import math
 import os
@@ -15,10 +15,10 @@ from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
-from convt.paths import CHANNELS, COLUMNS_ALIKE, PIECE_PATHS, VECTOR_PATHS, pieces_of
+from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, splits
-from convt.tiling import cut
+from convt.tiling import Cells, cut
 
 # Channels that share one read of the input: a widened row costs about as much as one channel's products.
 MAX_TILE = 8
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def tiles(self) -> dict[str, object]:
-        """Sizes of the pieces."""
+        """Into how large and how many parts the work is cut."""
         raise NotImplementedError
 
     @property
@@ -266,6 +266,8 @@ class NativePlan(Plan):
             inside = (place >= 0) & (place < axis.output) & (output_of[:, None] >= 0)
             output_of = np.where(inside, output_of[:, None] * axis.output + place, -1).reshape(-1)
         self.output_of = output_of
+        self.in_order = np.array_equal(output_of, np.arange(math.prod(self.output_shape[2:])))
+        self.fills_outputs = np.count_nonzero(output_of >= 0) == math.prod(self.output_shape[2:])
 
     @property
     def tiles(self) -> dict[str, object]:
@@ -288,10 +290,12 @@ class NativePlan(Plan):
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
         # Allocated here, so that a MemoryError comes before anything is written.
         sums = np.empty((self.threads, self.workspace // images.itemsize), self.sum_dtype)
-        if np.count_nonzero(self.output_of >= 0) < math.prod(y.shape[2:]):
+        if not self.fills_outputs:
             result[...] = _native.outputs_of_bias(bias, y.dtype, self.dtype).reshape(-1, *[1] * (y.ndim - 2))
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)
-        _native.run(images, weights, bias, self.output_of, flat, sums, self.strip, self.isa, self.dtype)
+        _native.run(
+            images, weights, bias, self.output_of, self.in_order, flat, sums, self.strip, self.isa, self.dtype
+        )
         if result is not y:
             y[...] = result
         return True
@@ -361,33 +365,42 @@ def make_plan(
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
-    cells_of = {coalesced: cells}
+    ranked = [(boxes, cells) for boxes in found]
     own = coalesce_axes(geometry) if once else coalesced
     own_cells = cut(own) if own != coalesced else None
     if own_cells:
         # The same paths, for the same bits, but by kernel positions: channels take up to 2.2 times longer to pack.
-        cells_of[own] = own_cells
-        ordered = [Boxes.of(own, own_cells, dtype, isa, b.path, pieces) for b in found]
-        found = [boxes for both in zip(ordered, found, strict=True) for boxes in both if boxes]
-    for boxes in found:
-        cells = cells_of[boxes.work.geometry]
+        ordered = [(Boxes.of(own, own_cells, dtype, isa, boxes.path, pieces), own_cells) for boxes in found]
+        ranked = [
+            (boxes, of_cells) for both in zip(ordered, ranked, strict=True) for boxes, of_cells in both if boxes
+        ]
+    for boxes, of_cells in ranked:
         chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
             continue
-        threads_of_group = -(-threads // geometry.group)
-        panels = None
-        if once and "panels" not in without:
-            panels = boxes
-            one_tap = boxes.work.layout.most_taps == 1 < max(a.kernel for a in geometry.axes)
-            if boxes.path in COLUMNS_ALIKE and one_tap:
-                panels = Boxes.of(boxes.work.geometry, cells, dtype, isa, COLUMNS_ALIKE[boxes.path], pieces)
-        if panels and panels.fit_panels(threads_of_group):
-            given = BoxPlan(geometry, dtype, isa, threads, reason, panels._replace(in_panels=True), once)
+        panels = in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else None
+        if panels:
+            given = BoxPlan(geometry, dtype, isa, threads, reason, panels, once)
             if given.workspace <= MOST_WORKSPACE:
                 return given
-        shared = boxes.for_threads(cells, threads)
+        shared = boxes.for_threads(of_cells, threads)
         if (shared.work.layout.box, shared.work.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
     return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
+
+
+def in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> Boxes | None:
+    """Boxes with the same sums whose weights are multiplied panel by panel in one call; None if they do not
+    gain."""
+    work = boxes.work
+    found: Boxes | None = boxes
+    larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)
+    if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel:
+        # Where a place has one tap, columns first have nothing to add up. (Of vectors, a sum of products that all
+        # underflow can be -0, but not once it is added to 0.)
+        found = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
+    if found and found.fit_panels(-(-threads // work.geometry.group)):
+        return found._replace(in_panels=True)
+    return None

@@ -8,7 +8,6 @@ inherits the record of a pool whose threads it does not have.
 
 import os
 from functools import cache
-from pathlib import Path
 
 from convt._kernels import openmp_limit, processors
 from convt.geometry import integer, shown
@@ -62,7 +61,7 @@ def _environment(text: str | None) -> tuple[int | None, str]:
 def cpu_quota(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
     """Processors that the control groups of this process grant, rounded up; None without a limit."""
     try:
-        lines = Path(proc).read_text().splitlines()
+        lines = _read(proc).splitlines()
     except OSError:
         return None
     limits = []
@@ -70,27 +69,30 @@ def cpu_quota(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> 
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        mount = Path(root, "cpu") if controllers else Path(root)
+        mount = os.path.join(root, "cpu") if controllers else root
         # A container sees its own group as the root, whatever path it is told: look all the way up.
-        group = Path(path.lstrip("/"))
-        for folder in (group, *group.parents):
-            quota, period = _read_quota(mount / folder)
+        groups = path.strip("/").split("/")
+        for depth in range(len(groups), -1, -1):
+            quota, period = _read_quota(os.path.join(mount, *groups[:depth]))
             if quota is not None and quota > 0 and period > 0:
                 limits.append(-(-quota // period))
     return min(limits, default=None)
 
 
-def _read_quota(folder: Path) -> tuple[int | None, int]:
+def _read(*path: str) -> str:
+    """The text of a file. (pathlib would take a third of convt's import.)"""
+    with open(os.path.join(*path)) as file:
+        return file.read()
+
+
+def _read_quota(folder: str) -> tuple[int | None, int]:
     """Quota and period of one control group, version 2 or 1, in microseconds."""
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = _read(folder, "cpu.max").split()
         return (None if quota == "max" else int(quota)), int(period)
     except (OSError, ValueError):
         pass
     try:
-        return (
-            int((folder / "cpu.cfs_quota_us").read_text()),
-            int((folder / "cpu.cfs_period_us").read_text()),
-        )
+        return int(_read(folder, "cpu.cfs_quota_us")), int(_read(folder, "cpu.cfs_period_us"))
     except (OSError, ValueError):
         return None, 0

@@ -347,8 +347,16 @@ def test_environment_threads(monkeypatch, value):
         convt.conv_transpose(X, W)
 
 
-@pytest.mark.parametrize("value", ["", "sse9", "GENERIC"])
+@pytest.mark.parametrize("value", ["sse9", "GENERIC", " "])
 def test_environment_isa_lists_what_is_there(monkeypatch, value):
     monkeypatch.setenv("CONVT_ISA", value)
     with pytest.raises(ValueError, match=r"CONVT_ISA: .*generic"):
         convt.conv_transpose(X, W)
+
+
+@pytest.mark.parametrize("name", ["CONVT_ISA", "CONVT_NUM_THREADS"])
+def test_an_empty_environment_variable_is_none(monkeypatch, name):
+    monkeypatch.setenv(name, "")
+    expected = convt.conv_transpose(X, W)
+    monkeypatch.delenv(name)
+    np.testing.assert_array_equal(convt.conv_transpose(X, W), expected)

@@ -1151,7 +1151,7 @@ def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape
         (way, dtype)
         for way in WAYS
         for dtype in DTYPES
-        if way[1] in paths.COLUMNS_ALIKE and in_pieces(way[0], dtype)
+        if way[1] == paths.CHANNEL_TILES and in_pieces(way[0], dtype)
     ],
     ids=lambda value: value[1].name if isinstance(value, tuple) else str(value),
 )
