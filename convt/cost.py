@@ -84,8 +84,8 @@ TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels
 
 def estimate(work: Work) -> float:
     """Cycles of a call; inf if it should not be."""
-    geometry, layout, path, pieces, item = work.geometry, work.layout, work.path, work.pieces, ITEMSIZE[work.dtype]
-    if work.in_channels < max(FEW_PIECES.get(pieces, 0), FEW_CHANNELS if path.columns_first else 0):
+    geometry, layout, path = work.geometry, work.layout, work.path
+    if work.in_channels < max(FEW_PIECES.get(work.pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
     if path.columns_first and layout.most_taps <= 1 and not work.in_place:
         return math.inf  # nothing to add up, nor a copy to save
@@ -94,35 +94,40 @@ def estimate(work: Work) -> float:
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
     cycles = geometry.group * layout.boxes * of_box
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
-    places = geometry.group * layout.boxes * layout.new_elements
-    packed = places * work.in_channels
-    if path in (POSITION_TILES, POSITION_WORDS):
-        cycles += 0.25 * packed
-    elif path.tiles:
-        of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * pieces
-        cycles += (1.5 if path.image_runs else 1) * of_element * packed
-    elif path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
-        cycles += packed
-    elif path.along_channels:
-        of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
-        cycles += of_place * places * -(-work.in_channels // work.lanes) * work.lanes
-    else:
-        last = layout.axes[-1]
-        height = layout.axes[-2].pitch if len(layout.box) > 2 else 1
-        rows = height if last.pitch == last.input else 1  # are one line without zeros
-        if not work.in_place:
-            cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / (rows * last.pitch)
-            cycles += PLANE_CYCLES * packed / (height * last.pitch)
-        cycles += (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
+    cycles += packing_cycles(work)
     weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
-    # What the only reading takes is in the factors of vectors.
-    readings = layout.boxes * readings_of_box(work)
-    if weights > NEAR_WEIGHTS and path.tiles:
+    if path.tiles and weights > NEAR_WEIGHTS:  # the factors of vectors have it
+        readings = layout.boxes * readings_of_box(work)
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
         tile_speed = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
         streamed = weights / (tile_speed if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
+    return cycles
+
+
+def packing_cycles(work: Work) -> float:
+    """Cycles to pack the input."""
+    layout, path, item = work.layout, work.path, ITEMSIZE[work.dtype]
+    places = work.geometry.group * layout.boxes * layout.new_elements
+    packed = places * work.in_channels
+    if path in (POSITION_TILES, POSITION_WORDS):
+        return 0.25 * packed
+    if path.tiles:
+        of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * work.pieces
+        return (1.5 if path.image_runs else 1) * of_element * packed
+    if path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
+        return packed
+    if path.along_channels:
+        of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
+        return of_place * places * -(-work.in_channels // work.lanes) * work.lanes
+    cycles = (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
+    if not work.in_place:
+        last = layout.axes[-1]
+        height = layout.axes[-2].pitch if len(layout.box) > 2 else 1
+        rows = height if last.pitch == last.input else 1  # are one line without zeros
+        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / (rows * last.pitch)
+        cycles += PLANE_CYCLES * packed / (height * last.pitch)
     return cycles
 
 
