@@ -47,7 +47,7 @@ MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # which AMD's processors, of one or two multiply-adds a cycle, have more time.
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, 0.575
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
-WORD = 0.62  # the same for each word of two bfloat16 channels
+WORDS_OF_ONE_TAP, WORDS_OF_SEVERAL = 0.64, 0.6  # the same for each word of two bfloat16 channels
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
@@ -306,11 +306,13 @@ def position_cycles(work: Work) -> float:
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
     one_tap = ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
     several_taps = SEVERAL_TAPS_ON_AMD if work.isa == "avx512_bf16" else SEVERAL_TAPS
+    if work.path.words:
+        one_tap, several_taps = WORDS_OF_ONE_TAP, WORDS_OF_SEVERAL
     cycles = 0.0
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
-        of_tap = WORD if work.path.words else one_tap if taps == 1 else several_taps
+        of_tap = one_tap if taps == 1 else several_taps
         cycles += taps * n * FEW_ROWS.get(n, 1) * of_tap * positions / lanes
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
