@@ -43,9 +43,9 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
-# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines, for
-# which AMD's processors, of one or two multiply-adds a cycle, have more time.
-ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, 0.575
+# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: in one
+# pass AMD's processors have time for them, most in tiles of 8 rows.
+ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
 WORDS_OF_ONE_TAP, WORDS_OF_SEVERAL = 0.64, 0.6  # the same for each word of two bfloat16 channels
 # The input of so many channels or words leaves the first-level cache.
@@ -304,19 +304,25 @@ def position_cycles(work: Work) -> float:
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS else 1.35
         return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
-    one_tap = ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
-    several_taps = SEVERAL_TAPS_ON_AMD if work.isa == "avx512_bf16" else SEVERAL_TAPS
-    if work.path.words:
-        one_tap, several_taps = WORDS_OF_ONE_TAP, WORDS_OF_SEVERAL
     cycles = 0.0
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
-        of_tap = one_tap if taps == 1 else several_taps
-        cycles += taps * n * FEW_ROWS.get(n, 1) * of_tap * positions / lanes
+        cycles += taps * n * FEW_ROWS.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
     return depth * cycles
+
+
+def tap_cycles(work: Work, taps: int, rows: int) -> float:
+    """Cycles of one of some taps for a vector of sums and a channel, in tiles of so many rows."""
+    if work.path.words:
+        return WORDS_OF_ONE_TAP if taps == 1 else WORDS_OF_SEVERAL
+    if taps == 1:
+        return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
+    if work.one_pass.possible and work.isa == "avx512_bf16":
+        return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
+    return SEVERAL_TAPS
 
 
 def positions_in_one_pass(work: Work) -> float:
