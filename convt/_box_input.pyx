@@ -5,9 +5,10 @@ from libc.stdint cimport uint16_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
-from convt._box_table cimport BOX, MAX_LANES, SLACK, BoxTable, transpose
+from convt._box_table cimport BOX, MAX_LANES, SLACK, BoxTable
 from convt._elements cimport read
 from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._micro_kernels cimport copy_lines, transpose
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
@@ -93,10 +94,7 @@ cdef void pack_along_positions(
     if before == 0 and after == 0 and row_step == n * step:
         rows, n = 1, rows * n  # which follow each other: one long row
     if operands.plain and step == sizeof(real_t):
-        if real_t is float:
-            table.level.f32.lines(rows, before, n, after, x, row_step, target, before + n + after)
-        else:
-            table.level.f64.lines(rows, before, n, after, x, row_step, target, before + n + after)
+        copy_lines(table, rows, before, n, after, x, row_step, target, before + n + after)
         return
     for row in range(rows):
         memset(target, 0, before * sizeof(real_t))

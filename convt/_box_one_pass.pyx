@@ -17,6 +17,7 @@ from convt._levels cimport (
     JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
     SHORT_LINE, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
 )
+from convt._micro_kernels cimport copy_lines, stream_rows
 
 cdef enum:
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
@@ -117,29 +118,6 @@ cdef void write_lines(
                     sums += lines.length
 
 
-cdef inline void copy_rows(
-    BoxTable table, Py_ssize_t rows, Py_ssize_t n, const real_t *source, Py_ssize_t source_step, real_t *target,
-    Py_ssize_t target_step,
-) noexcept nogil:
-    """Rows of n elements, which are a vector at least."""
-    cdef Py_ssize_t bytes_step = source_step * sizeof(real_t)
-    if real_t is float:
-        table.level.f32.lines(rows, 0, n, 0, <const char *> source, bytes_step, target, target_step)
-    else:
-        table.level.f64.lines(rows, 0, n, 0, <const char *> source, bytes_step, target, target_step)
-
-
-cdef inline void stream_rows(
-    BoxTable table, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t places, const real_t *sums, Py_ssize_t step,
-    Py_ssize_t place_step, real_t *target,
-) noexcept nogil:
-    """`rows` rows of n elements, behind each other and past the caches: one of each of `places` places in turn."""
-    if real_t is float:
-        table.level.f32.stream_rows(rows, n, places, sums, step, place_step, target)
-    else:
-        table.level.f64.stream_rows(rows, n, places, sums, step, place_step, target)
-
-
 cdef void write_joined(
     BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
     Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
@@ -168,7 +146,10 @@ cdef void write_joined(
                             table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
                         )
                 else:
-                    copy_rows(table, rows, outputs, sums, of_row, y, stride * row_step)
+                    copy_lines(
+                        table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y,
+                        stride * row_step,
+                    )
                 sums += length
 
 

@@ -7,9 +7,10 @@ from convt._box_operands cimport (
     Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line,
     write_outputs,
 )
-from convt._box_table cimport OUTPUT, STRIDE, BoxTable, transpose
+from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, write
 from convt._levels cimport CACHE_LINE, MAX_AXES, real_t
+from convt._micro_kernels cimport add_rows, biased_rows, interleave, transpose
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two
@@ -112,10 +113,7 @@ cdef inline void store_place(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, real_t *sums, char *y
 ) noexcept nogil:
     """An output of each of `channels` channels, which follow each other in memory. The bias is added to `sums`."""
-    if real_t is float:
-        table.level.f32.add_rows(1, channels, bias, 0, sums, 0)
-    else:
-        table.level.f64.add_rows(1, channels, bias, 0, sums, 0)
+    add_rows(table, 1, channels, bias, 0, sums, 0)
     write_outputs(table, operands, <const real_t *> sums, channels, y)
 
 
@@ -177,10 +175,7 @@ cdef inline void copy_runs(
         while e + n < places and step_of_place[e + n] == step and sums_of_place[e + n] == sums_of_place[e] + n:
             n += 1
         sums = sums_of_place[e] + position * step
-        if real_t is float:
-            table.level.f32.biased_rows(cells, n, sums, cell_step * step, bias, target + e, target_step)
-        else:
-            table.level.f64.biased_rows(cells, n, sums, cell_step * step, bias, target + e, target_step)
+        biased_rows(table, cells, n, sums, cell_step * step, bias, target + e, target_step)
         e += n
 
 
@@ -240,10 +235,7 @@ cdef inline void store_row(
     if real_t is float and not operands.plain and step == sizeof(uint16_t) and inner <= MAX_LINE:
         interleave_halves(table, operands, whole, <const float **> row_of_place, <uint16_t *> y)
     elif operands.plain and step == sizeof(real_t):
-        if real_t is float:
-            table.level.f32.interleave(whole, inner, row_of_place, <real_t *> y, operands.stream)
-        else:
-            table.level.f64.interleave(whole, inner, row_of_place, <real_t *> y, operands.stream)
+        interleave(table, whole, inner, row_of_place, <real_t *> y, operands.stream)
     else:
         whole = 0
     if whole * inner < n:

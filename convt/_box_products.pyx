@@ -11,11 +11,10 @@ from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
-from convt._box_table cimport (
-    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList, transpose_columns,
-)
+from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
 from convt._levels cimport MANY_SUMS, NO_TAP, PAGE, TILE_POSITIONS, positions_t, real_t
+from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
 
 cdef enum:
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
@@ -232,10 +231,7 @@ cdef bint multiply_given(
                 length, channels, table.padded(width), input + c, table.x_step, w, w_step, later, out, step
             )
         c += channels
-    if real_t is float:
-        return not table.level.f32.finite(out, width)
-    else:
-        return not table.level.f64.finite(out, width)
+    return not all_finite(table, out, width)
 
 
 cdef void order_columns(
@@ -250,7 +246,7 @@ cdef void order_columns(
             for k from 0 <= k < table.kernel by lanes:
                 for i in range(lanes):
                     targets[i] = target + (k + i) * width + m
-                transpose_columns(
+                transpose_to(
                     table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
                 )
         for m in range(width // lanes * lanes, width):
@@ -295,18 +291,11 @@ cdef void add_columns_along_channels(
                         position += source * table.steps[a]
                     if not inside:
                         continue
-                    if real_t is float:
-                        table.level.f32.add_rows(
-                            end - begin, width,
-                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
-                            sums + (row * cells + begin) * step + place * width, step,
-                        )
-                    else:
-                        table.level.f64.add_rows(
-                            end - begin, width,
-                            products + (position + begin) * product_step + kernel_index[t] * width, product_step,
-                            sums + (row * cells + begin) * step + place * width, step,
-                        )
+                    add_rows(
+                        table, end - begin, width,
+                        products + (position + begin) * product_step + kernel_index[t] * width, product_step,
+                        sums + (row * cells + begin) * step + place * width, step,
+                    )
         sums += step * table.positions
 
 
@@ -400,14 +389,10 @@ cdef void multiply_plane(
         line = products + column * table.line
         row = <const char *> (joined + column * table.x_step)
         if apart:
-            if real_t is float:
-                table.level.f32.lines(
-                    plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin, width
-                )
-            else:
-                table.level.f64.lines(
-                    plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin, width
-                )
+            copy_lines(
+                table, plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin,
+                width,
+            )
         memset(line, 0, begin * sizeof(real_t))
         memset(line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
 
@@ -474,10 +459,7 @@ cdef void add_columns_along_positions(
                             products + (m * table.kernel + kernel_index[t]) * table.line
                             + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
                         )
-                    if real_t is float:
-                        table.level.f32.accumulate(length, n_taps, terms, added[m], sums + run * length)
-                    else:
-                        table.level.f64.accumulate(length, n_taps, terms, added[m], sums + run * length)
+                    accumulate(table, length, n_taps, terms, added[m], sums + run * length)
                 sums += positions
         n = table.columns(table.classes, block, i)
         sums += (table.padded(n) - n) * positions

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from convt._levels cimport convt_level, halves_t, real_t
+from convt._levels cimport convt_level, halves_t
 
 cdef enum:
     MAX_LANES = 16
@@ -103,22 +103,3 @@ cdef class BoxTable:
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)
     cdef Py_ssize_t count_panel(self)
-
-
-cdef inline void transpose(
-    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step,
-    const real_t *bias=NULL, int blocks=1, bint stream=False,
-) noexcept nogil:
-    if real_t is float:
-        table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, stream)
-    else:
-        table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, stream)
-
-
-cdef inline void transpose_columns(
-    BoxTable table, const real_t *rows, Py_ssize_t step, Py_ssize_t n, real_t **targets
-) noexcept nogil:
-    if real_t is float:
-        table.level.f32.transpose_to(rows, step, n, targets)
-    else:
-        table.level.f64.transpose_to(rows, step, n, targets)

@@ -16,9 +16,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
-from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, transpose, transpose_columns
+from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS
 from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
 from convt._levels cimport CACHE_LINE, TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._micro_kernels cimport all_finite, transpose, transpose_to
 
 import numpy as np
 
@@ -81,13 +82,6 @@ cdef inline const real_t *fetch_channel(BoxTable table, Given *given, Py_ssize_t
         table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
         return wide
     return <const real_t *> first
-
-
-cdef inline bint all_finite(BoxTable table, const real_t *elements, Py_ssize_t n) noexcept nogil:
-    if real_t is float:
-        return table.level.f32.finite(elements, n)
-    else:
-        return table.level.f64.finite(elements, n)
 
 
 cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
@@ -201,7 +195,7 @@ cdef bint pack_whole_vectors(
                         targets[i] = turned + t * turned_step + channel * lanes
                     else:
                         targets[i] = weights + place_of[t] + c * next_of[t] if place_of[t] >= 0 else NULL
-                transpose_columns(table, rows, step, count, targets)
+                transpose_to(table, rows, step, count, targets)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
             memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
         if real_t is float and table.pieces and channel == TILE_CHANNELS - 1:

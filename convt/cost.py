@@ -39,6 +39,11 @@ COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
+# To see for a run whether a tap lies beyond the border, and to leave out those that do.
+LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
+
+# Of phases of rows: to look for an output row at a row of the kernel, to begin a tap of a row, and of a product.
+ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
@@ -104,6 +109,14 @@ def estimate(work: Work) -> float:
         streamed = weights / (tile_speed if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return cycles
+
+
+def phase_rows_cycles(geometry: Geometry) -> float:
+    """Cycles without boxes, in phases of rows: fewer only where kernels reach far beyond small images."""
+    *outer, inner = geometry.axes
+    looks = geometry.batch * geometry.group * math.prod(axis.output * axis.kernel for axis in outer)
+    of_product = ROW_TAP_CYCLES / max(1, inner.input) + ROW_PRODUCT_CYCLES
+    return ROW_LISTED_CYCLES * looks + of_product * geometry.macs
 
 
 def packing_cycles(work: Work) -> float:
@@ -198,6 +211,15 @@ def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
     return taps
 
 
+def listed_cycles(work: Work) -> float:
+    """Cycles to find the taps that the runs of a box leave out at the borders."""
+    if not work.layout.looped_axes:
+        return 0.0
+    taps = sum(len(c.shifts) for c in work.layout.classes)
+    left_out = taps - sum(taps_inside(work.layout, c.shifts) for c in work.layout.classes)
+    return work.layout.runs * (LISTED_TAP_CYCLES * taps + LEFT_OUT_CYCLES * left_out)
+
+
 def channel_cycles(work: Work) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
@@ -215,7 +237,7 @@ def channel_cycles(work: Work) -> float:
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
     positions = layout.runs * parts * tile.cost(length) * tile.most / tile.cost(tile.most)
-    return (again * work.in_channels * vectors / 2 + begun) * positions
+    return (again * work.in_channels * vectors / 2 + begun) * positions + listed_cycles(work)
 
 
 def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float:
@@ -348,7 +370,7 @@ def tile_cycles(work: Work) -> float:
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
+    factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, listed_cycles(work)
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
         taps_and_columns = [(1.0, block * work.kernel)]

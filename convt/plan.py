@@ -13,6 +13,7 @@ from convt._levels import most_pieces
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
+from convt.cost import phase_rows_cycles
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import pack_bias, pack_tiles, widen
 from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
@@ -360,11 +361,15 @@ def make_plan(
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
     candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
-    reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    estimates = ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    reason = "least estimate: " + estimates
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
+    rows = phase_rows_cycles(geometry)
+    if found and rows < found[0].cycles and not native:
+        return RowPlan(geometry, dtype, isa, threads, f"least estimate: phase rows {rows / 1e6:.3g} Mcycles, {estimates}")
     ranked = [(boxes, cells) for boxes in found]
     own = coalesce_axes(geometry) if once else coalesced
     own_cells = cut(own) if own != coalesced else None

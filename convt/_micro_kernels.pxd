@@ -1,0 +1,88 @@
+"""A level's micro-kernels for the type that a table's sums are made in, float or double; micro.h says what each does."""
+
+from convt._box_table cimport BoxTable
+from convt._levels cimport real_t
+
+
+cdef inline void transpose(
+    BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step,
+    const real_t *bias=NULL, int blocks=1, bint stream=False,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, stream)
+    else:
+        table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, stream)
+
+
+cdef inline void transpose_to(
+    BoxTable table, const real_t *rows, Py_ssize_t step, Py_ssize_t n, real_t **targets
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.transpose_to(rows, step, n, targets)
+    else:
+        table.level.f64.transpose_to(rows, step, n, targets)
+
+
+cdef inline void copy_lines(
+    BoxTable table, Py_ssize_t count, Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, const char *source,
+    Py_ssize_t source_step, real_t *target, Py_ssize_t target_step,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.lines(count, before, n, after, source, source_step, target, target_step)
+    else:
+        table.level.f64.lines(count, before, n, after, source, source_step, target, target_step)
+
+
+cdef inline void interleave(
+    BoxTable table, Py_ssize_t n, Py_ssize_t places, const real_t **rows, real_t *out, bint stream
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.interleave(n, places, rows, out, stream)
+    else:
+        table.level.f64.interleave(n, places, rows, out, stream)
+
+
+cdef inline void stream_rows(
+    BoxTable table, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t places, const real_t *sums, Py_ssize_t step,
+    Py_ssize_t place_step, real_t *out,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.stream_rows(rows, n, places, sums, step, place_step, out)
+    else:
+        table.level.f64.stream_rows(rows, n, places, sums, step, place_step, out)
+
+
+cdef inline void biased_rows(
+    BoxTable table, Py_ssize_t rows, Py_ssize_t n, const real_t *sums, Py_ssize_t sums_step, real_t bias, real_t *out,
+    Py_ssize_t out_step,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.biased_rows(rows, n, sums, sums_step, bias, out, out_step)
+    else:
+        table.level.f64.biased_rows(rows, n, sums, sums_step, bias, out, out_step)
+
+
+cdef inline void add_rows(
+    BoxTable table, Py_ssize_t n, Py_ssize_t width, const real_t *source, Py_ssize_t source_step, real_t *target,
+    Py_ssize_t target_step,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.add_rows(n, width, source, source_step, target, target_step)
+    else:
+        table.level.f64.add_rows(n, width, source, source_step, target, target_step)
+
+
+cdef inline void accumulate(
+    BoxTable table, Py_ssize_t n, Py_ssize_t taps, const real_t **terms, real_t bias, real_t *out
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.accumulate(n, taps, terms, bias, out)
+    else:
+        table.level.f64.accumulate(n, taps, terms, bias, out)
+
+
+cdef inline bint all_finite(BoxTable table, const real_t *elements, Py_ssize_t n) noexcept nogil:
+    if real_t is float:
+        return table.level.f32.finite(elements, n)
+    else:
+        return table.level.f64.finite(elements, n)
