@@ -107,6 +107,7 @@ if __name__ == "__main__":  # not in the processes that Cython starts
                 extension("_box_table"),
                 extension("_box_weights"),
                 extension("_kernels"),
+                extension("_machine"),
                 extension("_memory"),
                 extension("_native"),
             ],

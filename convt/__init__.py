@@ -22,14 +22,15 @@ The way through the package, top to bottom; each floor knows only those below::
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
-(what this machine allows), `config` (says so), `report` (how `explain` prints), `_memory` and `_elements` (scratch
-and elements of any dtype), `demo`.
+(what this machine allows), `config` (says so), `report` (how `explain` prints), `_machine` (what OpenMP and the
+processor give to threads, and how these round), `_memory` and `_elements` (scratch, elements of any dtype) and
+`demo`.
 """
 
 try:
-    from convt import _kernels as _kernels
+    from convt import _machine as _machine
 except ModuleNotFoundError as error:
-    if error.name != "convt._kernels":
+    if error.name != "convt._machine":
         raise
     raise ImportError(
         "convt's compiled kernels are missing: this is a source folder that was not built. "

@@ -19,7 +19,7 @@ few or rows fill vectors. The order of a sum depends on neither boxes nor thread
 
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
@@ -29,6 +29,7 @@ from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport CACHE_LINE, FEW_COLUMNS, LONG_ROW, NEAR_INPUT, PAGE, SHORT_ROW, real_t, tile_rows_t
+from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
 from convt.geometry import DTYPES
@@ -173,10 +174,13 @@ cdef bint run_tasks(
 ) noexcept nogil:
     """Returns whether a task refused its operands."""
     cdef Py_ssize_t task, refused = 0, tasks = (table.group + groups - 1) // groups * table.chains * splits
+    cdef uint64_t found
     for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
+        found = begin_floating()
         refused += run_task(
             table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step
         )
+        end_floating(found)
     return refused > 0
 
 

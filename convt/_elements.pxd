@@ -1,10 +1,6 @@
 """Elements in memory, of any dtype and step, to and from the types that sums are made in."""
 
-from libc.stdint cimport uint32_t, uint64_t
-
-cdef extern from "floating.h" nogil:
-    uint64_t begin_floating "convt_begin_floating" ()
-    void end_floating "convt_end_floating" (uint64_t found)
+from libc.stdint cimport uint32_t
 
 cdef extern from "half.h" nogil:
     float value_of "convt_float_from_bits" (uint32_t bits)

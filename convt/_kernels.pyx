@@ -17,21 +17,16 @@ and a float chain without it would round each product as well; the product of tw
 
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from convt._elements cimport DType, read, sum_t, write
+from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
 from convt.geometry import DTYPES
 
 cnp.import_array()
-
-cdef extern from "openmp.h" nogil:
-    int omp_get_max_threads()
-    int convt_processors()
-    int CONVT_OPENMP
-    const char *CONVT_COMPILER
 
 # Elements of one phase summed at a time: for 8 channels 16 KB of doubles, half of the smallest L1 around.
 cdef enum:
@@ -310,8 +305,11 @@ cdef void run_tasks(
     char[:, ::1] scratch,
 ) noexcept nogil:
     cdef Py_ssize_t task
+    cdef uint64_t found
     for task in prange(tasks, schedule="dynamic", num_threads=scratch.shape[0]):
+        found = begin_floating()
         run_task(table, operands, weights, bias, bands, task, &scratch[threadid(), 0])
+        end_floating(found)
 
 
 def run(
@@ -357,18 +355,3 @@ def run(
         run_tasks[double](table, &operands, weights, bias, bands, tasks, scratch)
     else:
         run_tasks[float](table, &operands, weights, bias, bands, tasks, scratch)
-
-
-def openmp_limit():
-    """OpenMP's thread limit of the moment, for the calling thread."""
-    return omp_get_max_threads()
-
-
-def processors():
-    """Processors that the calling thread may run on now (its affinity); 0 if unknown."""
-    return convt_processors()
-
-
-def build_info():
-    """Compiler and OpenMP version (the date of its specification, 0 without OpenMP) of this build."""
-    return {"compiler": CONVT_COMPILER.decode(), "openmp": CONVT_OPENMP}

@@ -6,11 +6,12 @@
 
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, write
 from convt._levels cimport convt_level, find_level, reads_ahead, real_t
+from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
@@ -124,11 +125,14 @@ cdef void run_tasks(
     int64_t strip, real_t[:, ::1] sums,
 ) noexcept nogil:
     cdef int64_t task, columns = operands.columns, strips = (columns + strip - 1) // strip
+    cdef uint64_t found
     for task in prange(x.shape[0] * strips, schedule="dynamic", num_threads=sums.shape[0]):
+        found = begin_floating()
         run_strip(
             operands, x, bias, output_of, task // strips, task % strips * strip,
             min(strip, columns - task % strips * strip), &sums[threadid(), 0],
         )
+        end_floating(found)
 
 
 def outputs_of_bias(const real_t[:, ::1] bias, y_dtype, str dtype not None):

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from convt import isa, threads
-from convt._kernels import build_info
+from convt._machine import build_info
 from convt.report import Report
 from convt.version import __version__
 

@@ -180,9 +180,10 @@ class _Rules:
     def _check_output_shape(self, batch: int) -> None:
         """Anything about output_shape that needs the batch size."""
 
-    def geometry(self, x_shape: Sequence[int]) -> Geometry:
-        """Resolve the attributes for an input of shape ``(N, C, *I)``."""
-        x = self.argument("x")
+    def geometry(self, x_shape: Sequence[int], name: str = "") -> Geometry:
+        """Resolve the attributes for an input of shape ``(N, C, *I)``, which the caller gave as the argument
+        `name`, if not with an input."""
+        x = name or self.argument("x")
         if len(x_shape) != 2 + len(self.kernel):
             raise ValueError(
                 f"{x}: expected {2 + len(self.kernel)} dimensions (N, C and {len(self.kernel)} spatial), "
@@ -209,13 +210,18 @@ class _Rules:
                 )
             if max(natural, output + pad + stride) > INT64_MAX:
                 raise ValueError(
-                    f"sizes of spatial axis {a} overflow int64: stride {stride}, dilation {dilation}, "
-                    f"input {size}, kernel {kernel}, output {output}"
+                    f"{x}, {self.argument('strides')}, {self.argument('pads')}: sizes of spatial axis {a} "
+                    f"overflow int64: input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
+                    f"output_padding {extra}, begin pad {pad}, output {output}"
                 )
             axes.append(Axis(size, kernel, stride, dilation, pad, output))
         geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
         if math.prod(max(n, 1) for n in geometry.output_shape) > INT64_MAX // 8:
-            raise ValueError(f"output of shape {geometry.output_shape} overflows int64")
+            cause = f"{x}, {self.argument('strides')}" if self.requested is None else "output_shape"
+            raise ValueError(
+                f"{cause}: expected an output whose bytes int64 can count, got shape {geometry.output_shape}, "
+                "which overflows it"
+            )
         return geometry
 
 

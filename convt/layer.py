@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convt import isa, threads
+from convt._machine import keep_subnormals, round_as
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
 
@@ -86,7 +87,7 @@ class Layer:
         ValueError
             If no output of at least one element per axis exists for it.
         """
-        return self._rules.geometry(integers(x_shape, "x_shape", 0)).output_shape
+        return self._rules.geometry(integers(x_shape, "x_shape", 0), "x_shape").output_shape
 
     def explain(self, x_shape: Sequence[int]) -> "Report":
         """What would run for an input of shape `x_shape`, and why.
@@ -110,7 +111,9 @@ class Layer:
         ValueError
             If no output of at least one element per axis exists for it.
         """
-        return self._plan(integers(x_shape, "x_shape", 0)).explain()
+        shape = integers(x_shape, "x_shape", 0)
+        self._rules.geometry(shape, "x_shape")
+        return self._plan(shape).explain()
 
     def _plan(self, x_shape: tuple[int, ...], *without: str) -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
@@ -191,6 +194,16 @@ class Layer:
             given = source = x
         else:
             given, source = self._check_input(x)
+        found = keep_subnormals()
+        try:
+            return self._compute(source, given, out, inputs)
+        finally:
+            round_as(found)
+
+    def _compute(
+        self, source: np.ndarray, given: np.ndarray, out: object, inputs: Sequence[tuple[str, np.ndarray]]
+    ) -> np.ndarray:
+        """The result for `source`, which has the elements of `given`."""
         plan, packed = self._ready_for(source.shape)
         shape = plan.output_shape
         if out is None:

@@ -369,7 +369,9 @@ def make_plan(
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     rows = phase_rows_cycles(geometry)
     if found and rows < found[0].cycles and not native:
-        return RowPlan(geometry, dtype, isa, threads, f"least estimate: phase rows {rows / 1e6:.3g} Mcycles, {estimates}")
+        return RowPlan(
+            geometry, dtype, isa, threads, f"least estimate: phase rows {rows / 1e6:.3g} Mcycles, {estimates}"
+        )
     ranked = [(boxes, cells) for boxes in found]
     own = coalesce_axes(geometry) if once else coalesced
     own_cells = cut(own) if own != coalesced else None

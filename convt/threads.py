@@ -9,7 +9,7 @@ inherits the record of a pool whose threads it does not have.
 import os
 from functools import cache
 
-from convt._kernels import openmp_limit, processors
+from convt._machine import openmp_limit, processors
 from convt.geometry import integer, shown
 
 _forked = False

@@ -1,0 +1,36 @@
+"""Kernels that reach far beyond small images: most of their taps lie outside of most cells' input."""
+
+import numpy as np
+import pytest
+
+import convt
+
+pytestmark = pytest.mark.usefixtures("each_isa")
+
+LAYERS = [
+    ((1, 1, 4, 4), (1, 1, 96, 96), {}),
+    ((2, 3, 5, 4), (3, 2, 40, 33), {"strides": [2, 1], "dilations": [1, 2]}),
+    ((1, 2, 3), (2, 2, 700), {"strides": [3]}),
+    ((1, 4, 3, 3, 2), (4, 1, 11, 9, 12), {"group": 4}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), LAYERS)
+def test_integers_are_exact(x_shape, w_shape, attributes, dtype):
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-3, 4, x_shape).astype(dtype), rng.integers(-3, 4, w_shape).astype(dtype)
+    expected = convt.reference.conv_transpose(x, w, **attributes)
+    np.testing.assert_array_equal(convt.conv_transpose(x, w, **attributes), expected)
+    np.testing.assert_array_equal(convt.ConvTranspose(w, **attributes)(x), expected)
+
+
+def test_they_are_computed_without_boxes():
+    """Boxes would look at 9216 taps for each of 9801 cells, of which at most 16 have an input."""
+    layer = convt.ConvTranspose(np.ones((1, 1, 96, 96), np.float32))
+    assert layer.explain((1, 1, 4, 4))["kernel"] == "phase rows"
+
+
+def test_kernels_of_the_size_of_an_image_are_computed_in_boxes(each_isa):
+    layer = convt.ConvTranspose(np.ones((16, 16, 9, 9), np.float32))
+    assert (layer.explain((4, 16, 8, 8))["kernel"] == "phase rows") == (each_isa == "generic")
