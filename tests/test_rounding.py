@@ -1,4 +1,4 @@
-"""The caller's rounding mode, and whether its thread flushes subnormals, change nothing and are left as they are."""
+"""The caller's rounding mode, and whether its thread flushes subnormals, change nothing and are left alone."""
 
 import ctypes
 import platform
