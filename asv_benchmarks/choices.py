@@ -50,13 +50,14 @@ def random_layer(rng):
 
 def layers_by_path(layer, x, w, b):
     """The layer as every path computes it; the chosen one first."""
-    vectors, tiles = plan.VECTOR_PATHS, plan.PIECE_PATHS
+    vectors, tiles, rows = plan.VECTOR_PATHS, plan.PIECE_PATHS, plan.phase_rows_cycles
     found = {}
     try:
         for paths in ((*vectors, *tiles), *((path,) for path in (*vectors, *tiles))):
             plan.VECTOR_PATHS, plan.PIECE_PATHS = (
                 tuple(p for p in paths if p in some) for some in (vectors, tiles)
             )
+            plan.phase_rows_cycles = rows if len(paths) > 1 else lambda geometry: math.inf
             plan.make_plan.cache_clear()
             computed = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
             name = computed.explain(x.shape)["kernel"]
@@ -64,7 +65,7 @@ def layers_by_path(layer, x, w, b):
                 found.setdefault(name, computed)
                 computed(x)  # plans and packs
     finally:
-        plan.VECTOR_PATHS, plan.PIECE_PATHS = vectors, tiles
+        plan.VECTOR_PATHS, plan.PIECE_PATHS, plan.phase_rows_cycles = vectors, tiles, rows
         plan.make_plan.cache_clear()
     return found
 

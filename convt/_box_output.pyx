@@ -280,16 +280,6 @@ cdef inline void find_sums(BoxTable table, const Box *box, Py_ssize_t *step) noe
             next_run *= box.size[a]
 
 
-cdef inline const real_t *class_sums(
-    BoxTable table, Py_ssize_t block, Py_ssize_t tap_class, const real_t *sums, Py_ssize_t positions
-) noexcept nogil:
-    """Where the sums of a class begin."""
-    cdef Py_ssize_t i
-    for i in range(tap_class):
-        sums += table.sums_step(table.columns(table.classes, block, i)) * positions
-    return sums
-
-
 cdef void find_places(
     BoxTable table, Py_ssize_t block, Py_ssize_t first, Py_ssize_t n, const real_t *sums, Py_ssize_t position,
     const real_t **sums_of_place, Py_ssize_t *step_of_place,
@@ -301,9 +291,9 @@ cdef void find_places(
     for i in range(n):
         tap_class = table.class_of_place[first + i]
         column = table.index_of_place[first + i]
-        of_class = class_sums(table, block, tap_class, sums, positions)
+        of_class = sums + table.sums_before[block, tap_class] * positions
         if table.along_channels:
-            step_of_place[i] = table.sums_step(table.columns(table.classes, block, tap_class))
+            step_of_place[i] = table.sums_before[block, tap_class + 1] - table.sums_before[block, tap_class]
             sums_of_place[i] = of_class + position * step_of_place[i] + column * table.block_width(block)
         else:
             step_of_place[i] = positions * table.classes.places(tap_class)

@@ -84,6 +84,7 @@ cdef class BoxTable:
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions
     cdef int64_t[::1] kept  # places of each kernel position whose products the next box of a chain adds up too
     cdef int64_t[:, ::1] weight_offset, bias_offset  # [block][product], in elements of one group
+    cdef int64_t[:, ::1] sums_before  # [block][class], of a position those of the classes before, and in the end of all
     cdef Py_ssize_t group_weights, group_biases, kernel
     cdef Py_ssize_t positions  # of a full box's sums, and, lanes along positions, from one column to the next
     cdef Py_ssize_t input_size, sums_size, products_size, panel_size  # elements of scratch

@@ -188,6 +188,11 @@ cdef class BoxTable:
                 bias_offset[b, i] = b * block if along_channels else offset_b
                 offset_b += width + (self.block_width(b) if columns_first else 0)
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
+        sums_before = np.zeros((self.blocks, self.classes.n + 1), dtype=np.int64)
+        for b in range(self.blocks):
+            steps_of_class = [self.sums_step(self.columns(self.classes, b, i)) for i in range(self.classes.n)]
+            sums_before[b, 1:] = np.cumsum(steps_of_class)
+        self.sums_before = sums_before
         self.group_weights = 0 if in_panels else offset_w
         self.group_biases = self.out_channels if along_channels else offset_b
         self.positions = self.count_positions()
@@ -305,9 +310,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t count_sums(self):
         """Elements of a block's sums; block 0 is as wide as any."""
-        cdef Py_ssize_t i, width = 0
-        for i in range(self.classes.n):
-            width += self.sums_step(self.columns(self.classes, 0, i))
+        cdef Py_ssize_t width = self.sums_before[0, self.classes.n]
         return width * (self.positions + self.more_positions()) + SLACK * self.lanes
 
     cdef Py_ssize_t count_products(self):

@@ -36,6 +36,7 @@ QUICK_OUTPUTS = 1 << 22
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
+FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
@@ -44,6 +45,8 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 
 # Of phases of rows: to look for an output row at a row of the kernel, to begin a tap of a row, and of a product.
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
+
+KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
@@ -198,7 +201,8 @@ def positions_stored(work: Work) -> float:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + 1.8 * scalar + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
-    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row)
+    places = FEW_CELLS_CYCLES / cells if cells <= FEW_CELLS and stride > 4 else 0.0
+    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row + places)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
@@ -324,7 +328,9 @@ def position_cycles(work: Work) -> float:
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
         of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS else 1.35
-        return block * work.kernel * new_positions / lanes * (of_one * work.in_channels / 2 + 1.35)
+        multiplied = new_positions * (of_one * work.in_channels / 2 + 1.35)
+        kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
+        return block * work.kernel * (multiplied + kept) / lanes
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
     cycles = 0.0
     for c in layout.classes:
