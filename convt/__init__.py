@@ -16,9 +16,10 @@ The way through the package, top to bottom; each floor knows only those below::
     shared_loads              tiles of one input channel
     tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are
+    _micro_kernels            a level's micro-kernels for floats or doubles
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
-    packing, _kernels         the generic level: phases in plain loops, and its weights
+    packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
@@ -28,7 +29,7 @@ processor give to threads, and how these round), `_memory` and `_elements` (scra
 """
 
 try:
-    from convt import _machine as _machine
+    from convt._machine import build_info as _  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "convt._machine":
         raise

@@ -69,7 +69,7 @@ cdef class BoxTable:
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     # In one pass only: of one input channel, classes of whole rows of places, some taps of which are not for all of
-    # them; `users` has of a class's tap a bit for each row of a tile, `runs` is as `convt.tiling.runs_of_lines`.
+    # them; `users` has of a class's tap a bit for each row of a tile, `runs` is as `convt.shared_loads.runs_of_lines`.
     cdef readonly bint shares_loads
     cdef uint8_t[::1] users, runs
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions

@@ -11,7 +11,7 @@ tile registers, by whoever multiplies them, a panel of columns at a time.
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.math cimport ldexp
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -19,6 +19,7 @@ from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS
 from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
 from convt._levels cimport CACHE_LINE, TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._machine cimport begin_floating, end_floating
 from convt._micro_kernels cimport all_finite, transpose, transpose_to
 
 import numpy as np
@@ -227,10 +228,10 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
     Returns whether that could be done.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), i, t, j, c, n, n_taps, column, tile
-    cdef Py_ssize_t place, offset, first = 0, target, most = 0, begin, some, count
+    cdef Py_ssize_t place, offset, first = 0, target, runs = 0, most = 0, begin, some, count
     cdef Py_ssize_t channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
     cdef Run *all_runs
-    cdef Run *run
+    cdef Run *run = NULL  # the last one
     cdef const int64_t *kernel_index
     cdef const real_t *source = wide
     if not table.along_channels or table.pieces:
@@ -243,7 +244,6 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
     all_runs = <Run *> calloc(most + 1, sizeof(Run))
     if all_runs == NULL:
         return False
-    run = all_runs - 1  # the last one
     for i in range(table.products.n):
         n_taps = table.products.taps(i)
         kernel_index = &table.products.kernel_index[0] + table.products.first_kernel[i]
@@ -262,8 +262,9 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
                 if column % table.whole_tile and first == run.source + run.length:
                     run.length += lanes
                     continue
-                run += 1
+                run = all_runs + runs
                 run.source, run.target, run.length, run.tile = first, target, lanes, tile
+                runs += 1
     if given.halves:
         channel_step = given.width
     some = max(LEAST_RUNS, RUNS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
@@ -273,7 +274,7 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
             read_channel(table, given, begin + c, wide + c * given.width)
         if not given.halves:
             source = <const real_t *> (given.first + begin * given.channel_step)
-        for j in range(run - all_runs + 1):
+        for j in range(runs):
             for c in range(count):
                 memcpy(
                     weights + all_runs[j].target + (begin + c) * all_runs[j].tile,
@@ -494,10 +495,13 @@ cdef bint pack_all(
     tile registers want to know: of each part the least other than 0, less 1, and the greatest.
     """
     cdef Py_ssize_t task, infinite = 0
+    cdef uint64_t found
     for task in prange(magnitudes.shape[0], schedule="dynamic", num_threads=wide.shape[0]):
+        found = begin_floating()
         infinite += not pack_task(
             table, array, &b[0], parts, task, &weights[0], &bias[0], &magnitudes[task, 0], &wide[threadid(), 0]
         )
+        end_floating(found)
     return infinite == 0
 
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The generic level: transposed convolution by phases, in plain loops.
+"""Phases of rows, in plain loops: the generic level, and what other levels have no better way for.
 
 Output index ``o`` of an axis belongs to the phase ``(o + pad) % stride``; every tap ``k`` whose
 ``k*dilation`` leaves the same residue adds ``X[q - back] * W[k]``, with ``q = (o + pad) // stride`` and

@@ -6,6 +6,8 @@ cdef extern from "machine.h" nogil:
     int convt_processors()
     int CONVT_OPENMP
     const char *CONVT_COMPILER
+    uint64_t convt_begin_floating()
+    void convt_end_floating(uint64_t found)
 
 
 def openmp_limit():
@@ -23,11 +25,14 @@ def build_info():
     return {"compiler": CONVT_COMPILER.decode(), "openmp": CONVT_OPENMP}
 
 
-def keep_subnormals():
-    """Let the calling thread round to nearest and keep subnormals; returns what it did, for `round_as`."""
-    return begin_floating()
+cpdef uint64_t begin_floating() noexcept nogil:
+    """Let the calling thread keep subnormals, round to nearest and not trap; returns what it did, for `end_floating`.
+
+    A caller may flush subnormals or round otherwise, and threads of a pool inherit that from the one that made them.
+    """
+    return convt_begin_floating()
 
 
-def round_as(uint64_t found):
-    """What `keep_subnormals` found, again."""
-    end_floating(found)
+cpdef void end_floating(uint64_t found) noexcept nogil:
+    """As `begin_floating` found it."""
+    convt_end_floating(found)

@@ -1,4 +1,4 @@
-"""A level's micro-kernels for the type that a table's sums are made in, float or double; micro.h says what each does."""
+"""A level's micro-kernels for the type that a table's sums are made in, float or double: what micro.h defines."""
 
 from convt._box_table cimport BoxTable
 from convt._levels cimport real_t

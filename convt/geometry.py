@@ -196,6 +196,7 @@ class _Rules:
                 f"got shape {shown(tuple(x_shape))}"
             )
         self._check_output_shape(batch)
+        cause = f"{x}, {self.argument('strides')}" if self.requested is None else "output_shape"
         axes = []
         for a, (size, kernel, stride, dilation, extra) in enumerate(
             zip(sizes, self.kernel, self.strides, self.dilations, self.output_padding, strict=True)
@@ -210,14 +211,13 @@ class _Rules:
                 )
             if max(natural, output + pad + stride) > INT64_MAX:
                 raise ValueError(
-                    f"{x}, {self.argument('strides')}, {self.argument('pads')}: sizes of spatial axis {a} "
+                    f"{cause}, {self.argument('pads')}, output_padding: sizes of spatial axis {a} "
                     f"overflow int64: input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
                     f"output_padding {extra}, begin pad {pad}, output {output}"
                 )
             axes.append(Axis(size, kernel, stride, dilation, pad, output))
         geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
         if math.prod(max(n, 1) for n in geometry.output_shape) > INT64_MAX // 8:
-            cause = f"{x}, {self.argument('strides')}" if self.requested is None else "output_shape"
             raise ValueError(
                 f"{cause}: expected an output whose bytes int64 can count, got shape {geometry.output_shape}, "
                 "which overflows it"

@@ -23,8 +23,7 @@
 /* Sizes that a caller passes as constants are known when it is compiled. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* Positions of a tile of `vectors`, of ACCUMULATORS sums in all: 24 load 25 vectors singly, 14 in pairs, 10 by fours.
- */
+/* Positions of a tile of so many vectors: 24 sums load 25 vectors singly, 14 in pairs, 10 by fours. */
 #define MOST_POSITIONS(vectors) (ACCUMULATORS / (vectors))
 
 /* `CALL(positions, vectors)` with both known to the compiler, of up to MOST_POSITIONS(vectors). */

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convt import isa, threads
-from convt._machine import keep_subnormals, round_as
+from convt._machine import begin_floating, end_floating
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
 from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
 
@@ -113,7 +113,11 @@ class Layer:
         """
         shape = integers(x_shape, "x_shape", 0)
         self._rules.geometry(shape, "x_shape")
-        return self._plan(shape).explain()
+        found = begin_floating()
+        try:
+            return self._plan(shape).explain()
+        finally:
+            end_floating(found)
 
     def _plan(self, x_shape: tuple[int, ...], *without: str) -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
@@ -194,11 +198,11 @@ class Layer:
             given = source = x
         else:
             given, source = self._check_input(x)
-        found = keep_subnormals()
+        found = begin_floating()
         try:
             return self._compute(source, given, out, inputs)
         finally:
-            round_as(found)
+            end_floating(found)
 
     def _compute(
         self, source: np.ndarray, given: np.ndarray, out: object, inputs: Sequence[tuple[str, np.ndarray]]

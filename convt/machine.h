@@ -39,8 +39,7 @@ static inline int convt_processors(void)
 #endif
 }
 
-/* As a process begins: rounded to nearest even, subnormals kept, no traps. The caller may have set it otherwise, and
-   OpenMP's other threads have what their maker had. Returns what was set. */
+/* As a process begins: rounded to nearest even, subnormals kept, no traps. Returns what was set. */
 static inline uint64_t convt_begin_floating(void)
 {
     uint64_t found = 0;

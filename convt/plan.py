@@ -134,7 +134,7 @@ class Plan:
 
 
 class RowPlan(Plan):
-    """The generic level: phases of output rows."""
+    """Phases of output rows: the generic level, and what other levels have no better way for."""
 
     path = "phase rows"
     kind = "rows"
@@ -334,16 +334,16 @@ def make_plan(
 
     Weights used `once` are not worth packing where they need not be; results are the same.
     """
-    speed = 1 if isa == "generic" else VECTOR_SPEED
-    threads = min(threads, MOST_THREADS, max(1, geometry.macs // (speed * MACS_PER_THREAD)))
+    threads = min(threads, MOST_THREADS, max(1, geometry.macs // MACS_PER_THREAD))
+    row_threads, threads = threads, min(threads, max(1, geometry.macs // (VECTOR_SPEED * MACS_PER_THREAD)))
     if isa == "generic":
-        return RowPlan(geometry, dtype, isa, threads, "the generic level has one path for every shape")
+        return RowPlan(geometry, dtype, isa, row_threads, "the generic level has one path for every shape")
     native = reads_weights_once(geometry)
     if native and (once or used_kernel(geometry) > PACKED_USE or "vectors" in without):
         return NativePlan(geometry, dtype, isa, threads, "few images of one position read every weight once")
     if "vectors" in without:
         return RowPlan(
-            geometry, dtype, isa, threads, "a weight is Inf or NaN and must not meet the border's zeros"
+            geometry, dtype, isa, row_threads, "a weight is Inf or NaN and must not meet the border's zeros"
         )
     if 0 in (geometry.in_channels, *geometry.output_shape):
         return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
@@ -361,17 +361,16 @@ def make_plan(
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
     candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]
     found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
-    estimates = ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
-    reason = "least estimate: " + estimates
+    reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     rows = phase_rows_cycles(geometry)
     if found and rows < found[0].cycles and not native:
-        return RowPlan(
-            geometry, dtype, isa, threads, f"least estimate: phase rows {rows / 1e6:.3g} Mcycles, {estimates}"
-        )
+        by_rows = RowPlan(geometry, dtype, isa, row_threads, f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
+        if by_rows.workspace <= MOST_WORKSPACE:
+            return by_rows
     ranked = [(boxes, cells) for boxes in found]
     own = coalesce_axes(geometry) if once else coalesced
     own_cells = cut(own) if own != coalesced else None
@@ -386,7 +385,7 @@ def make_plan(
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
             continue
-        panels = in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else None
+        panels = boxes_in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else None
         if panels:
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels, once)
             if given.workspace <= MOST_WORKSPACE:
@@ -398,7 +397,7 @@ def make_plan(
     return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
 
 
-def in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> Boxes | None:
+def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> Boxes | None:
     """Boxes with the same sums whose weights are multiplied panel by panel in one call; None if they do not
     gain."""
     work = boxes.work

@@ -11,7 +11,7 @@ from convt.paths import POSITION_COLUMNS, Path
 from convt.tiling import BoxLayout, Tile
 
 
-@dataclass
+@dataclass(frozen=True)
 class Work:
     """A call, computed in boxes of a path.
 

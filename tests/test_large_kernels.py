@@ -31,6 +31,12 @@ def test_they_are_computed_without_boxes():
     assert layer.explain((1, 1, 4, 4))["kernel"] == "phase rows"
 
 
+@pytest.mark.parametrize("outputs", [256, 512])
+def test_many_output_channels_are_computed_in_boxes(each_isa, outputs):
+    layer = convt.ConvTranspose(np.ones((1, outputs, 300, 2), np.float32))
+    assert (layer.explain((1, 1, 3, 2))["kernel"] == "phase rows") == (each_isa == "generic")
+
+
 def test_kernels_of_the_size_of_an_image_are_computed_in_boxes(each_isa):
     layer = convt.ConvTranspose(np.ones((16, 16, 9, 9), np.float32))
     assert (layer.explain((4, 16, 8, 8))["kernel"] == "phase rows") == (each_isa == "generic")

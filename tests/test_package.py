@@ -1,7 +1,9 @@
 """What the package is from outside: imports, command line, public names."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,16 @@ def test_import_brings_in_no_optional_package():
     assert "convt._machine" in modules and "convt._kernels" not in modules
     heavy = {"onnx", "sklearn", "dask", "torch", "ml_dtypes", "matplotlib", "threadpoolctl", "scipy"}
     assert not modules & heavy
+
+
+def test_sources_that_were_not_built_say_so(tmp_path):
+    package = tmp_path / "convt"
+    package.mkdir()
+    for source in Path(convt.__file__).parent.glob("*.py"):
+        shutil.copy(source, package)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import convt"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert "was not built" in done.stderr
 
 
 def test_loading_the_library_keeps_subnormals():
