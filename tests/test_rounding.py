@@ -74,10 +74,11 @@ def test_bits_of_what_a_pool_computes(images, bits, each_isa, monkeypatch):
     monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)
     x, w = operands("float32", images)
     geometry = OnnxRules(w.shape, strides=[2, 2]).geometry(x.shape)
-    chosen = plan.make_plan.__wrapped__(geometry, "float32", each_isa, 4)
+    without = frozenset({"tiles"})  # which such magnitudes are not for
+    chosen = plan.make_plan.__wrapped__(geometry, "float32", each_isa, 4, without=without)
     assert chosen.threads > 1
     expected, result = np.empty((2, *chosen.output_shape), np.float32)
-    chosen.run(x, expected, chosen.pack(w, None))
+    assert chosen.run(x, expected, chosen.pack(w, None))
 
     def compute():
         with control(bits):
