@@ -29,7 +29,8 @@ def test_sources_that_were_not_built_say_so(tmp_path):
     for source in Path(convt.__file__).parent.glob("*.py"):
         shutil.copy(source, package)
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import convt"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    # -S: not the finder of an editable installation.
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=120)
     assert "was not built" in done.stderr
 
 
