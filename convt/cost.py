@@ -44,8 +44,8 @@ TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
 # tap where nearly all do (1 to 8 channels, Zen 5).
 LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 
-# Of phases of rows: to look whether a kernel's row meets an output's, to begin a tap of a row, and a product. Within
-# 0.7 to 1.8 of what 15 layers of kernels larger than their images took (Zen 5).
+# Of phases of rows: to look whether a kernel's row meets an output's, to begin a tap of a row, and a product. 15
+# layers of kernels larger than their images took 0.7 to 1.8 times the estimate (Zen 5).
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
 ROW_TILE, ROW_STRIP = 8, 256  # channels, and elements of a phase, that are computed at once
 
