@@ -12,14 +12,15 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_one_pass             boxes multiplied and stored at once
     _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
     _box_weights              their packed weights
+    _box_operands             what the loops know of the arrays of a call
     _micro_kernels            a level's micro-kernels for floats or doubles
-    _box_operands, _box_table what the loops know of the arrays of a call, and of boxes
+    _box_table                what the loops know of boxes
     shared_loads              tiles of one input channel
     tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are
+    packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
-    packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, read, write
 from convt._levels cimport MAX_AXES, real_t
+from convt._micro_kernels cimport interleave
 
 
 cdef struct Operands:
@@ -76,12 +77,10 @@ cdef inline void write_outputs(
     BoxTable table, const Operands *operands, const real_t *sums, Py_ssize_t n, char *y
 ) noexcept nogil:
     """Consecutive outputs: as halves, or past the caches, where they should go so, up to lines that are not whole."""
-    if real_t is float and operands.plain:
-        table.level.f32.interleave(n, 1, &sums, <float *> y, operands.stream)
+    if operands.plain:
+        interleave(table, n, 1, &sums, <real_t *> y, operands.stream)
     elif real_t is float:
         table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
-    else:
-        table.level.f64.interleave(n, 1, &sums, <double *> y, operands.stream)
 
 
 cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:

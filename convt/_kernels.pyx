@@ -6,7 +6,7 @@ Output index ``o`` of an axis belongs to the phase ``(o + pad) % stride``; every
 ``back = k*dilation // stride``. So a phase is a stride-1 correlation with its own list of taps: no zeros are
 inserted, no columns are built, and each output is summed in one place and written once.
 
-An output row is cut into strips of at most ``STRIP * stride`` elements. A task is one image, one tile of
+An output row is cut into strips of at most ``ROW_STRIP * stride`` elements. A task is one image, one tile of
 output channels and a band of strips; ``prange`` deals the tasks out. A strip sums one phase of one tile at a
 time in a scratch that stays in L1. The order of a sum depends on nothing but the layer, so the bits do not
 depend on the number of threads.
@@ -20,6 +20,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint64_t
 
 from convt._elements cimport DType, read, sum_t, write
+from convt._levels cimport ROW_STRIP
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -27,10 +28,6 @@ import numpy as np
 from convt.geometry import DTYPES
 
 cnp.import_array()
-
-# Elements of one phase summed at a time: for 8 channels 16 KB of doubles, half of the smallest L1 around.
-cdef enum:
-    STRIP = 256
 
 cdef enum:
     INPUT, KERNEL, STRIDE, DILATION, PAD, OUTPUT  # columns of PhaseTable.axes
@@ -85,7 +82,7 @@ cdef class PhaseTable:
             self.outer_kernel *= self.axes[a, KERNEL]
         a = self.axes.shape[0] - 1
         # Divide before multiplying: a stride near 2**63 must not overflow.
-        self.strips_per_row = (self.axes[a, OUTPUT] - 1) // self.axes[a, STRIDE] // STRIP + 1
+        self.strips_per_row = (self.axes[a, OUTPUT] - 1) // self.axes[a, STRIDE] // ROW_STRIP + 1
 
     @property
     def strips(self):
@@ -94,7 +91,7 @@ cdef class PhaseTable:
 
     def workspace(self, tile):
         """Scratch bytes per thread for channel tiles of `tile`, whatever the size of the image."""
-        return (tile + 1) * STRIP * sizeof(double) + self.outer_kernel * sizeof(OuterTap)
+        return (tile + 1) * ROW_STRIP * sizeof(double) + self.outer_kernel * sizeof(OuterTap)
 
 
 cdef inline void fill(
@@ -109,13 +106,13 @@ cdef inline void fill(
 cdef inline void multiply_add(
     const sum_t *x, Py_ssize_t n, const sum_t *weights, Py_ssize_t tile, sum_t *sums
 ) noexcept nogil:
-    """sums[j][:n] += weights[j] * x[:n] for the `tile` channels, whose rows are STRIP apart."""
+    """sums[j][:n] += weights[j] * x[:n] for the `tile` channels, whose rows are ROW_STRIP apart."""
     cdef Py_ssize_t j, i
     cdef sum_t weight
     cdef sum_t *row
     for j in range(tile):
         weight = weights[j]
-        row = sums + j * STRIP
+        row = sums + j * ROW_STRIP
         for i in range(n):
             row[i] += weight * x[i]
 
@@ -174,7 +171,7 @@ cdef void sum_phase(
     Py_ssize_t tile,
     sum_t *sums,
 ) noexcept nogil:
-    """Add every term of outputs [q_begin, q_end) of one phase of one row to `sums[tile][STRIP]`.
+    """Add every term of outputs [q_begin, q_end) of one phase of one row to `sums[tile][ROW_STRIP]`.
 
     `x` is the group's first channel of the image, `weights` the tile's ``[outer kernel, channel, kernel, tile]``.
     """
@@ -185,7 +182,7 @@ cdef void sum_phase(
     cdef int64_t begin, end
     cdef const char *channel
     cdef const sum_t *channel_weights
-    cdef sum_t *line = sums + tile * STRIP  # one input row, widened
+    cdef sum_t *line = sums + tile * ROW_STRIP  # one input row, widened
     for t in range(n_outer):
         for c in range(table.in_channels):
             channel = x + outer[t].x_offset + c * operands.x_strides[1]
@@ -232,12 +229,12 @@ cdef void compute_strip(
             continue
         for j in range(tile):
             for i in range(q_end - q_begin):
-                sums[j * STRIP + i] = bias[j]
+                sums[j * ROW_STRIP + i] = bias[j]
         sum_phase(table, operands, phase, q_begin, q_end, outer, n_outer, x, weights, tile, sums)
         o = q_begin * stride + table.residue[phase] - pad
         for j in range(channels):
             write(
-                operands.dtype, sums + j * STRIP, q_end - q_begin,
+                operands.dtype, sums + j * ROW_STRIP, q_end - q_begin,
                 y + j * operands.y_strides[1] + o * y_step, stride * y_step,
             )
     # Residues between those of the phases have no taps: bias alone.
@@ -269,7 +266,7 @@ cdef void run_task(
     cdef Py_ssize_t g = task // bands // tiles % table.group
     cdef Py_ssize_t image = task // bands // tiles // table.group
     cdef int64_t output = table.axes[operands.spatial - 1, OUTPUT]
-    cdef int64_t strip_size = STRIP * table.axes[operands.spatial - 1, STRIDE]
+    cdef int64_t strip_size = ROW_STRIP * table.axes[operands.spatial - 1, STRIDE]
     cdef Py_ssize_t strips = table.rows * table.strips_per_row
     cdef Py_ssize_t strip, of_row, n_outer, row_offset
     cdef OuterTap *outer = <OuterTap *> scratch

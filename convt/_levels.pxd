@@ -18,6 +18,8 @@ cpdef enum:
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
     LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
+    ROW_TILE = 8  # channels of a phase of a row: a widened row costs about as much as one channel's products
+    ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
 

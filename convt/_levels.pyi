@@ -12,6 +12,8 @@ SHORT_ROW: int
 SHORT_LINE: int
 JOINED_LINE: int
 LONG_ROW: int
+ROW_TILE: int
+ROW_STRIP: int
 CACHE_LINE: int
 PAGE: int
 

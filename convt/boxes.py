@@ -1,7 +1,6 @@
 """How large the boxes of a path are, and what they would cost."""
 
 import itertools
-import math
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
@@ -83,7 +82,7 @@ class Boxes(NamedTuple):
             return None  # tiles of positions begin at every 16th
         item = max(ITEMSIZE[dtype], 4)
         in_channels, channels = geometry.in_channels // geometry.group, geometry.out_channels // geometry.group
-        weights_bytes = channels * in_channels * math.prod(a.kernel for a in geometry.axes) * item
+        weights_bytes = channels * in_channels * geometry.kernel_positions * item
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
         most = limits.sums // vectors
@@ -162,7 +161,7 @@ def block_channels(
         tiles = PRODUCT_TILES if geometry.is_product and not path.columns_first else 1
         return tiles * (2 if path.columns_first else vectors) * lanes
     if path.columns_first:
-        return max(1, 96 // math.prod(a.kernel for a in geometry.axes))
+        return max(1, 96 // geometry.kernel_positions)
     # With many input channels wider blocks read the input less often (10 %). But halves of one place a cell would
     # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
     # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
@@ -190,7 +189,7 @@ def elements(
         read = padded(in_channels, 2) // 2
     if path.along_channels:
         read = (read // lanes | 1) * lanes
-    products = padded(block * math.prod(a.kernel for a in geometry.axes), unit) if path.columns_first else 0
+    products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0
     if not path.along_channels:
         slack = lanes * (8 * products + (0 if path.tiles else read))

@@ -1,7 +1,5 @@
 """Axes that follow each other in memory as one: what PyTorch's TensorIterator calls coalescing."""
 
-import math
-
 from convt.geometry import Axis, Geometry
 
 
@@ -12,7 +10,7 @@ def as_product(geometry: Geometry) -> Geometry:
     """
     if any(a.input != 1 or a.pad or a.output != a.kernel or a.dilation > 1 < a.kernel for a in geometry.axes):
         return geometry
-    outputs = math.prod(a.kernel for a in geometry.axes)
+    outputs = geometry.kernel_positions
     return geometry._replace(out_channels=geometry.out_channels * outputs, axes=(Axis(1, 1, 1, 1, 0, 1),))
 
 

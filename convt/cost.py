@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, TileLimits
+from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, taps_of_row
@@ -47,7 +47,6 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 # Of phases of rows: to look whether a kernel's row meets an output's, to begin a tap of a row, and a product. 15
 # layers of kernels larger than their images took 0.7 to 1.8 times the estimate (Zen 5).
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
-ROW_TILE, ROW_STRIP = 8, 256  # channels, and elements of a phase, that are computed at once
 
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
@@ -221,18 +220,12 @@ def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
     return taps
 
 
-def listed_cycles(work: Work) -> float:
-    """Cycles to find the taps that the runs of a box leave out at the borders."""
+def listed_cycles(work: Work, taps: int, inside: float, columns: int) -> float:
+    """Cycles to find the taps of a class that the runs of a box leave out, for each tile of its columns."""
     if not work.layout.looped_axes:
         return 0.0
-    cycles = 0.0
-    for c in work.layout.classes:
-        tiles = -(
-            -work.block * len(c.places) // (work.vectors * work.lanes)
-        )  # of columns, for each of which they are
-        left_out = len(c.shifts) - taps_inside(work.layout, c.shifts)
-        cycles += tiles * (LISTED_TAP_CYCLES * len(c.shifts) + LEFT_OUT_CYCLES * left_out)
-    return work.layout.runs * cycles
+    tiles = math.ceil(columns / (work.vectors * work.lanes))
+    return work.layout.runs * tiles * (LISTED_TAP_CYCLES * taps + LEFT_OUT_CYCLES * (taps - inside))
 
 
 def channel_cycles(work: Work) -> float:
@@ -241,18 +234,19 @@ def channel_cycles(work: Work) -> float:
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
         return (products + column_additions(work)) * layout.input_elements
-    vectors = begun = 0.0
+    vectors = begun = listed = 0.0
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         begun += TAP_CYCLES * taps * -(-n // work.vectors)
+        listed += listed_cycles(work, len(c.shifts), taps, block * len(c.places))
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
     positions = layout.runs * parts * tile.cost(length) * tile.most / tile.cost(tile.most)
-    return (again * work.in_channels * vectors / 2 + begun) * positions + listed_cycles(work)
+    return (again * work.in_channels * vectors / 2 + begun) * positions + listed
 
 
 def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float:
@@ -285,7 +279,7 @@ def tile_vectors(
         return 2
     lanes = limits.lanes
     item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
-    channels, kernel = geometry.out_channels // geometry.group, math.prod(a.kernel for a in geometry.axes)
+    channels, kernel = geometry.out_channels // geometry.group, geometry.kernel_positions
     positions = math.prod(a.input for a in geometry.axes)
     streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
     streamed = streamed and geometry.batch * positions < FAR_POSITIONS
@@ -387,7 +381,7 @@ def tile_cycles(work: Work) -> float:
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
     taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, listed_cycles(work)
+    factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
         taps_and_columns = [(1.0, block * work.kernel)]
@@ -395,6 +389,9 @@ def tile_cycles(work: Work) -> float:
             added = column_additions(work) * layout.input_elements
         else:
             added = 3 * half_tiles * block * work.kernel
+    else:
+        for c, (taps, columns) in zip(layout.classes, taps_and_columns, strict=True):
+            added += listed_cycles(work, len(c.shifts), taps, columns)
     product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
     depth: float = -(-work.in_channels // 32)
     if work.dots:

@@ -58,6 +58,11 @@ class Geometry(NamedTuple):
         return (self.batch, self.out_channels, *(axis.output for axis in self.axes))
 
     @property
+    def kernel_positions(self) -> int:
+        """Of all axes."""
+        return math.prod(axis.kernel for axis in self.axes)
+
+    @property
     def macs(self) -> int:
         """Multiplications in the operator's definition, taps that fall outside Y included."""
         taps = math.prod(axis.input * axis.kernel for axis in self.axes)

@@ -112,19 +112,18 @@ class Layer:
             If no output of at least one element per axis exists for it.
         """
         shape = integers(x_shape, "x_shape", 0)
-        self._rules.geometry(shape, "x_shape")
         found = begin_floating()
         try:
-            return self._plan(shape).explain()
+            return self._plan(shape, name="x_shape").explain()
         finally:
             end_floating(found)
 
-    def _plan(self, x_shape: tuple[int, ...], *without: str) -> "Plan":
+    def _plan(self, x_shape: tuple[int, ...], *without: str, name: str = "") -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
         from convt.plan import make_plan
 
         limit = threads.resolve(self._n_threads)
-        geometry = self._rules.geometry(x_shape)
+        geometry = self._rules.geometry(x_shape, name)
         without_kinds = self._without.union(without)
         return make_plan(
             geometry, dtype_name(self._dtype), self._isa, limit, self._precision, without_kinds, self._once

@@ -9,7 +9,7 @@ import numpy as np
 
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
-from convt._levels import most_pieces
+from convt._levels import ROW_TILE, most_pieces
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
@@ -20,9 +20,6 @@ from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PAT
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, splits
 from convt.tiling import Cells, cut
-
-# Channels that share one read of the input: a widened row costs about as much as one channel's products.
-MAX_TILE = 8
 
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
 # every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
@@ -114,7 +111,7 @@ class Plan:
         geometry = self.geometry
         inputs = geometry.batch * geometry.in_channels * math.prod(a.input for a in geometry.axes)
         weights = geometry.in_channels * geometry.out_channels // geometry.group
-        weights *= math.prod(a.kernel for a in geometry.axes)
+        weights *= geometry.kernel_positions
         outputs = math.prod(geometry.output_shape)
         by_axis = [phases(a.kernel, a.stride, a.dilation) for a in geometry.axes]
         return Report(
@@ -144,7 +141,7 @@ class RowPlan(Plan):
         inner = geometry.axes[-1]
         self.table = _kernels.PhaseTable(geometry, phases(inner.kernel, inner.stride, inner.dilation))
         self.channels = geometry.out_channels // geometry.group
-        self.tile = even_part(self.channels, MAX_TILE)
+        self.tile = even_part(self.channels, ROW_TILE)
         tiles = geometry.batch * geometry.group * -(-self.channels // self.tile)
         self.bands = 1
         if threads > 1 and tiles % threads:
@@ -255,8 +252,7 @@ class NativePlan(Plan):
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
         self.sum_dtype = np.float64 if dtype == "float64" else np.float32
-        kernel = math.prod(a.kernel for a in geometry.axes)
-        columns = geometry.out_channels // geometry.group * kernel
+        columns = geometry.out_channels // geometry.group * geometry.kernel_positions
         parts = -(-2 * threads // geometry.group) if threads > 1 else 1
         self.strip = _native.strip_size(columns, geometry.batch, parts)
         self.tasks = geometry.group * -(-columns // self.strip)
@@ -334,25 +330,30 @@ def make_plan(
 
     Weights used `once` are not worth packing where they need not be; results are the same.
     """
-    threads = min(threads, MOST_THREADS, max(1, geometry.macs // MACS_PER_THREAD))
-    row_threads, threads = threads, min(threads, max(1, geometry.macs // (VECTOR_SPEED * MACS_PER_THREAD)))
+    row_threads = min(threads, MOST_THREADS, max(1, geometry.macs // MACS_PER_THREAD))
+    threads = min(row_threads, max(1, geometry.macs // (VECTOR_SPEED * MACS_PER_THREAD)))
+
+    def by_rows(reason: str) -> Plan:
+        return RowPlan(geometry, dtype, isa, row_threads, reason)
+
+    def from_native_weights(reason: str) -> Plan:
+        return NativePlan(geometry, dtype, isa, threads, reason)
+
     if isa == "generic":
-        return RowPlan(geometry, dtype, isa, row_threads, "the generic level has one path for every shape")
+        return by_rows("the generic level has one path for every shape")
     native = reads_weights_once(geometry)
     if native and (once or used_kernel(geometry) > PACKED_USE or "vectors" in without):
-        return NativePlan(geometry, dtype, isa, threads, "few images of one position read every weight once")
+        return from_native_weights("few images of one position read every weight once")
     if "vectors" in without:
-        return RowPlan(
-            geometry, dtype, isa, row_threads, "a weight is Inf or NaN and must not meet the border's zeros"
-        )
+        return by_rows("a weight is Inf or NaN and must not meet the border's zeros")
     if 0 in (geometry.in_channels, *geometry.output_shape):
-        return RowPlan(geometry, dtype, isa, threads, "nothing to multiply")
+        return by_rows("nothing to multiply")
+    fallback = from_native_weights if native else by_rows
     # The choice must not depend on the threads: each path has an order of summation of its own.
     coalesced = coalesce_axes(as_product(geometry))
     cells = cut(coalesced)
-    kind = NativePlan if native else RowPlan
     if cells is None:
-        return kind(geometry, dtype, isa, threads, "cells of too many axes or places")
+        return fallback("cells of too many axes or places")
     pieces = pieces_of(dtype, precision)
     if pieces > most_pieces(isa) or "tiles" in without:
         pieces = 0
@@ -368,9 +369,9 @@ def make_plan(
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     rows = phase_rows_cycles(geometry)
     if found and rows < found[0].cycles and not native:
-        by_rows = RowPlan(geometry, dtype, isa, row_threads, f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
-        if by_rows.workspace <= MOST_WORKSPACE:
-            return by_rows
+        without_boxes = by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
+        if without_boxes.workspace <= MOST_WORKSPACE:
+            return without_boxes
     ranked = [(boxes, cells) for boxes in found]
     own = coalesce_axes(geometry) if once else coalesced
     own_cells = cut(own) if own != coalesced else None
@@ -394,7 +395,7 @@ def make_plan(
         if (shared.work.layout.box, shared.work.layout.chain) == (chosen.box, chosen.chain):
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
-    return kind(geometry, dtype, isa, threads, "no box of cells fits the scratch")
+    return fallback("no box of cells fits the scratch")
 
 
 def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> Boxes | None:

@@ -58,7 +58,7 @@ class Work:
     @cached_property
     def kernel(self) -> int:
         """Kernel positions."""
-        return math.prod(a.kernel for a in self.geometry.axes)
+        return self.geometry.kernel_positions
 
     @cached_property
     def weight_bytes(self) -> int:
