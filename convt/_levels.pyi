@@ -26,6 +26,7 @@ class TileLimits(NamedTuple):
     sums: int
     columns: int
     weights: int
+    load: int
     unit: int = 1
 
 def stream_bytes(level: str) -> int: ...

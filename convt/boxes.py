@@ -204,10 +204,10 @@ def positions_of_tile(path: Path, most: int, limits: TileLimits) -> Tile:
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17)
     if path.along_channels:
-        return Tile(most)
+        return Tile(most, load=limits.load)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes
-    return Tile(whole, unit=whole, load=0)
+    return Tile(whole, unit=whole)
 
 
 def lay_out_boxes(

@@ -23,6 +23,8 @@ from convt.geometry import Axis, Geometry
 SUMS_BYTES = 1 << 19
 # Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
+# Tiles of fewer positions take as long: two vectors each are fewer sums than multiply-adds under way at once.
+WAITING_POSITIONS = 4
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
 
@@ -226,16 +228,17 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
 class Tile(NamedTuple):
     """Positions that micro-kernels multiply at once: at most so many, in whole units.
 
-    `load` is how many more take as long as loading a tile's weights.
+    `load` more of them take as long as what a tile takes besides, such as loading its weights.
     """
 
     most: int
     unit: int = 1
-    load: int = 2
+    load: int = 0
 
     def cost(self, length: int) -> int:
         """Relative time of a run."""
-        return -(-length // self.unit) * self.unit + -(-length // self.most) * self.load
+        positions = -(-length // self.unit) * self.unit
+        return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
 
 
 def taps_of_row(shifts: Sequence[tuple[int, ...]], gap: int) -> int:
@@ -283,7 +286,8 @@ def box_size(
         length = sum((n - 1) * s for n, s in zip(box[run_axis:], steps[run_axis:], strict=True)) + 1
         runs = math.prod(box[:run_axis])
         cost = runs * tile.cost(length)
-        if best is None or cost < best[0]:
+        # Of equal ones the shortest runs: they leave out taps on more axes.
+        if best is None or cost < best[0] or (cost == best[0] and tile.unit == 1):
             best = cost, run_axis, runs, length
     assert best is not None
     # The last cells' taps may reach past the last pitch.
