@@ -28,7 +28,7 @@ from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, FEW_COLUMNS, LONG_ROW, NEAR_INPUT, PAGE, SHORT_ROW, real_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, FEW_COLUMNS, LONG_ROW, NEAR_INPUT, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
@@ -53,7 +53,9 @@ cdef Scratch lay_out_scratch(BoxTable table, char *memory) noexcept nogil:
     scratch.sums = carve(&memory, table.sums_size * item)
     scratch.square = carve(&memory, MAX_LANES * MAX_LANES * item)
     scratch.rows = <const void **> carve(&memory, table.list_size * sizeof(void *))
-    scratch.steps = <Py_ssize_t *> memory
+    scratch.steps = <Py_ssize_t *> carve(&memory, table.list_size * sizeof(Py_ssize_t))
+    scratch.run_taps = <tap_t *> carve(&memory, table.list_size * sizeof(tap_t))
+    scratch.tile_taps = <tap_t *> memory
     return scratch
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, read, write
-from convt._levels cimport MAX_AXES, real_t
+from convt._levels cimport MAX_AXES, real_t, tap_t
 from convt._micro_kernels cimport interleave
 
 
@@ -46,6 +46,8 @@ cdef struct Scratch:
     void *square  # MAX_LANES x MAX_LANES elements
     const void **rows  # one for each place, or tap of a class
     Py_ssize_t *steps  # likewise
+    tap_t *run_taps  # of a class
+    tap_t *tile_taps  # likewise
 
 
 cdef inline Py_ssize_t array_axis(Py_ssize_t a) noexcept nogil:

@@ -6,14 +6,14 @@ of very many input channels. With columns first every input is multiplied by eve
 each output are added up; weights that are used once may be multiplied as they were given then (`multiply_panels`).
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
-from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, BoxTable, ClassList
+from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
-from convt._levels cimport MANY_SUMS, NO_TAP, PAGE, TILE_POSITIONS, positions_t, real_t
+from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, positions_t, real_t, tap_t
 from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
 
 cdef enum:
@@ -33,13 +33,13 @@ cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run)
     return base
 
 
-cdef inline const Py_ssize_t *run_taps(
-    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, Py_ssize_t *inside
+cdef inline const tap_t *taps_of_run(
+    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, tap_t *inside
 ) noexcept nogil:
-    """Offsets of the taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one
-    cell of, are left out; `inside` has room for the list then."""
+    """The taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
+    left out; `inside` has room for the list then."""
     cdef Py_ssize_t a, t, first = classes.first_tap[i]
-    cdef const Py_ssize_t *offsets = &classes.tap_offset[0] + first
+    cdef const tap_t *taps = classes.as_taps(i)
     cdef int64_t cell, place
     for a in range(table.run_axis - 1, 0, -1):
         cell = box.begin[a] + run % box.size[a]
@@ -47,16 +47,34 @@ cdef inline const Py_ssize_t *run_taps(
         for t in range(classes.taps(i)):
             place = cell + classes.shifts[first + t, a - 1]
             if place < 0 or place >= table.axes[a, INPUT]:
-                if offsets != inside:
-                    memcpy(inside, offsets, classes.taps(i) * sizeof(Py_ssize_t))
-                    offsets = inside
-                inside[t] = NO_TAP
-    return offsets
+                if taps != inside:
+                    memcpy(inside, taps, classes.taps(i) * sizeof(tap_t))
+                    taps = inside
+                inside[t].offset = NO_TAP
+    return taps
+
+
+cdef inline const tap_t *taps_of_tile(
+    BoxTable table, ClassList classes, Py_ssize_t i, int64_t cell, Py_ssize_t positions, const tap_t *taps,
+    tap_t *at_end,
+) noexcept nogil:
+    """The taps of a run for a tile of `positions` of its row, the first of which is its cell number `cell`: with the
+    zeros that they meet beyond the ends of the input. `at_end` has room for the list then."""
+    cdef Py_ssize_t axis = table.n_axes - 1, t, first = classes.first_tap[i], gap = table.gap
+    cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
+    if not table.row_runs or (cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0):
+        return taps
+    for t in range(classes.taps(i)):
+        shift = classes.shifts[first + t, axis - 1]
+        at_end[t].offset = taps[t].offset
+        at_end[t].before = <int32_t> max(0, min(MOST_ZEROS, (gap - 1 - cell - shift) // gap))
+        at_end[t].after = <int32_t> max(0, min(MOST_ZEROS, (gap - 1 + beyond + shift) // gap))
+    return at_end
 
 
 cdef inline void multiply_tile(
-    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t taps, Py_ssize_t row_taps,
-    const Py_ssize_t *offsets, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
+    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t n_taps, Py_ssize_t row_taps,
+    const tap_t *taps, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
     const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
     """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
@@ -64,17 +82,17 @@ cdef inline void multiply_tile(
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, taps, offsets, table.channel_pairs, input, x_step, w, soon, soon_step,
+            table.pieces, positions, vectors, n_taps, taps, table.channel_pairs, input, x_step, w, soon, soon_step,
             out, out_step,
         )
     elif real_t is float:
         table.level.f32.channels(
-            positions, vectors, taps, row_taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out,
+            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step, begun, out,
             out_step,
         )
     else:
         table.level.f64.channels(
-            positions, vectors, taps, row_taps, offsets, channels, input, x_step, w, soon, soon_step, begun, out,
+            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step, begun, out,
             out_step,
         )
 
@@ -102,16 +120,18 @@ cdef void multiply_along_channels(
     const real_t *input,
     const real_t *weights,
     real_t *out,
-    Py_ssize_t *inside,
+    const Scratch *scratch,
 ) noexcept nogil:
     """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
 
     Of many input channels a slice at a time: all positions pass while its weights stay in the second-level cache, then
-    their sums go on with the next. A tile takes every `gap`th position of a run. `inside` has room for a class's taps.
+    their sums go on with the next. A tile takes every `gap`th position of a run.
     """
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth, gap = table.gap
     cdef Py_ssize_t tiles, count, part, begin, some, nth, slice = table.depth if table.pieces else table.slice
-    cdef const Py_ssize_t *offsets
+    cdef int64_t cell
+    cdef const tap_t *taps
+    cdef const tap_t *of_tile
     cdef const real_t *w
     cdef const real_t *soon
     for i in range(classes.n):
@@ -131,15 +151,17 @@ cdef void multiply_along_channels(
                 for part in range(runs * gap):
                     run, begin = part // gap, part % gap
                     base = run_begin(table, box, run)
-                    offsets = run_taps(table, classes, box, i, run, inside)
+                    taps = taps_of_run(table, classes, box, i, run, scratch.run_taps)
                     some = (length - begin + gap - 1) // gap
                     count = count_tiles(table, some, tile)
                     for t in range(count):
                         p, p_end = tile_begin(table, some, count, t), tile_begin(table, some, count, t + 1)
                         soon = w + n_taps * depth * (tile + nth * soon_step)
                         nth += 1
+                        cell = box.begin[table.n_axes - 1] + begin + p * gap
+                        of_tile = taps_of_tile(table, classes, i, cell, p_end - p, taps, scratch.tile_taps)
                         multiply_tile(
-                            table, p_end - p, tile, n_taps, classes.row_taps[i], offsets, depth, first > 0,
+                            table, p_end - p, tile, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
@@ -184,7 +206,7 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, tile, 1, 1, &table.products.tap_offset[0], table.depth, False,
+                table, p_end - p, tile, 1, 1, table.products.as_taps(0), table.depth, False,
                 input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
@@ -481,14 +503,14 @@ cdef bint multiply(
         length = box.size[0] * table.steps[0]
         if not table.in_panels:
             multiply_along_channels(
-                table, table.products, box, block, 1, length, input, weights, products, scratch.steps
+                table, table.products, box, block, 1, length, input, weights, products, scratch
             )
         elif multiply_panels(table, operands, box, block, length, products, scratch):
             return True
         add_columns_along_channels(table, box, block, products, sums)
     elif table.along_channels:
         runs = count_runs(table, box, &length)
-        multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch.steps)
+        multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch)
     elif table.columns_first:
         multiply_places(table, operands, box, block, input, weights, bias, products)
         add_columns_along_positions(

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from convt._levels cimport convt_level, halves_t
+from convt._levels cimport convt_level, halves_t, tap_t
 
 cdef enum:
     MAX_LANES = 16
@@ -34,10 +34,12 @@ cdef class ClassList:
     cdef int64_t[::1] first_tap, first_place, first_kernel
     cdef int64_t[::1] kernel_index  # [place][tap]
     cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
+    cdef int64_t[:, ::1] whole_taps  # the same as rows of `tap_t`, none of which meets zeros
     cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
     cdef int64_t[::1] row_taps  # of a class, neighbours in a row of the input
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil
+    cdef const tap_t *as_taps(self, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil
 
 
@@ -50,6 +52,7 @@ cdef class BoxTable:
     cdef Py_ssize_t n_axes, run_axis, chain, chains, input_elements
     cdef bint along_places  # columns of one channel each, of places that follow each other in many of y
     cdef bint image_runs  # runs go along axis 0, and over all the others loops
+    cdef bint row_runs  # a run is a row of cells, at whose ends tiles of positions leave out zeros
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places

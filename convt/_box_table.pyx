@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from convt._levels cimport CACHE_LINE, MANY_SUMS, MAX_ROWS, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd
+from convt._levels cimport CACHE_LINE, MANY_SUMS, MAX_ROWS, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd, tap_t
 
 from convt.geometry import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
@@ -38,9 +38,14 @@ cdef class ClassList:
         self.shifts = shifts
         self.row_taps = np.array([taps_of_row(c.shifts, gap) for c in classes], dtype=np.int64)
         self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
+        self.whole_taps = np.stack([self.tap_offset, np.zeros_like(self.tap_offset)], axis=1)
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil:
         return self.first_tap[i + 1] - self.first_tap[i]
+
+    cdef const tap_t *as_taps(self, Py_ssize_t i) noexcept nogil:
+        """The taps of class i, wherever they read."""
+        return <const tap_t *> &self.whole_taps[self.first_tap[i], 0]
 
     cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil:
         return self.first_place[i + 1] - self.first_place[i]
@@ -120,6 +125,7 @@ cdef class BoxTable:
         self.gap = 1
         if along_channels and not (columns_first or pieces or layout.image_runs):
             self.gap = layout.gap
+        self.row_runs = along_channels and not columns_first and self.unit == 1 and layout.rows_are_runs
         self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         width = 2 * self.lanes
         rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
@@ -227,8 +233,8 @@ cdef class BoxTable:
             (self.input_size + self.panel_size + self.sums_size + self.products_size)
             * (sizeof(double) if self.double else sizeof(float))
             + MAX_LANES * MAX_LANES * sizeof(double)
-            + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t))
-            + 6 * CACHE_LINE
+            + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t) + 2 * sizeof(tap_t))
+            + 8 * CACHE_LINE
         )
 
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:

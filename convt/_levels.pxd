@@ -1,6 +1,6 @@
 """The contract of a level's micro-kernels."""
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 # Sizes that the loops and the modules that plan for them have in common.
 cpdef enum:
@@ -26,6 +26,12 @@ cpdef enum:
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
     bint reads_ahead "convt_reads_ahead" ()
+    ctypedef struct tap_t "convt_tap":
+        Py_ssize_t offset
+        int32_t before
+        int32_t after
+    enum:
+        MOST_ZEROS "CONVT_MOST_ZEROS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
@@ -75,7 +81,7 @@ cdef extern from "levels.h" nogil:
         int most_weights
         int widest
         void (*channels)(
-            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
@@ -116,7 +122,7 @@ cdef extern from "levels.h" nogil:
         int most_weights
         int widest
         void (*channels)(
-            int, int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t,
+            int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
@@ -171,7 +177,7 @@ cdef extern from "levels.h" nogil:
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
-            int, int, int, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t,
+            int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, Cells, taps_of_row
+from convt.tiling import SUMS_BYTES, BoxLayout, Cells, part_inside, taps_of_row
 from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -39,7 +39,9 @@ COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
-TAP_CYCLES = 2  # to begin a tap, of a tile's position, lanes along channels
+# To begin a tap, of a tile's position, and a tile, lanes along channels: 7x7 images of 64 channels took 0.84 of the
+# time in runs of images, of as many tiles in all, but fuller ones.
+TAP_CYCLES, BEGIN_TILE_CYCLES = 2, 100
 # To see for a run whether a tap lies beyond the border, and to leave out those that do: 16 to 22 cycles for each
 # tap where nearly all do (1 to 8 channels, Zen 5).
 LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
@@ -210,13 +212,12 @@ def positions_stored(work: Work) -> float:
     return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row + places)
 
 
-def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]]) -> float:
-    """Taps of an average run: all but those that it leaves out at the borders."""
-    taps = float(len(shifts))
-    for a in layout.looped_axes if shifts else ():
-        n, cells = layout.axes[a].input, layout.axes[a].cells
-        on_axis = {shift[a - 1] for shift in shifts}
-        taps *= sum(max(0, min(cells, n - s) - max(0, -s)) for s in on_axis) / (cells * len(on_axis))
+def taps_inside(work: Work, shifts: Sequence[tuple[int, ...]]) -> float:
+    """Taps of an average position: all but those that are left out at the borders."""
+    taps, layout = float(len(shifts)), work.layout
+    for a in work.tile.bordered_axes(layout.run_axis, len(layout.axes)) if shifts else ():
+        axis = layout.axes[a]
+        taps *= part_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input)
     return taps
 
 
@@ -234,19 +235,23 @@ def channel_cycles(work: Work) -> float:
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
         return (products + column_additions(work)) * layout.input_elements
-    vectors = begun = listed = 0.0
+    vectors = begun = once = 0.0
+    tiles = 0  # of all columns
     for c in layout.classes:
-        taps, n = taps_inside(layout, c.shifts), -(-block * len(c.places) // lanes)
+        taps, n = taps_inside(work, c.shifts), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         begun += TAP_CYCLES * taps * -(-n // work.vectors)
-        listed += listed_cycles(work, len(c.shifts), taps, block * len(c.places))
+        tiles += -(-n // work.vectors)
+        once += listed_cycles(work, len(c.shifts), taps, block * len(c.places))
     # Several taps read the input again, and the zeros between rows.
     again = 1.03 if layout.most_taps > 1 else 0.98
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
-    positions = layout.runs * parts * tile.cost(length) * tile.most / tile.cost(tile.most)
-    return (again * work.in_channels * vectors / 2 + begun) * positions + listed
+    runs = layout.runs * parts
+    positions = runs * tile.cost(length) * tile.most / tile.cost(tile.most)
+    once += BEGIN_TILE_CYCLES * tiles * runs * math.ceil(length / tile.most)
+    return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
 
 def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float:
@@ -380,7 +385,7 @@ def tile_cycles(work: Work) -> float:
     """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
-    taps_and_columns = [(taps_inside(layout, c.shifts), block * len(c.places)) for c in layout.classes]
+    taps_and_columns = [(taps_inside(work, c.shifts), block * len(c.places)) for c in layout.classes]
     factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)

@@ -38,7 +38,7 @@ static void convt_amx_release(void)
 /* Where the tiles of an operand lie, in floats. */
 typedef struct {
     const float *at;
-    const ptrdiff_t *taps; /* offsets of the taps from `at`, for the left operand; or NULL */
+    const convt_tap *taps; /* offsets of the taps from `at`, for the left operand; or NULL */
     ptrdiff_t second;      /* to the tile beside this one */
     ptrdiff_t row;         /* to its next row */
     ptrdiff_t piece;       /* to the next piece of the elements */
@@ -102,9 +102,9 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
         const float *at = left.at, *r = right.at;                                                                      \
         for (ptrdiff_t pair = 0; pair < pairs; pair += 16, at += left.next)                                            \
             for (ptrdiff_t t = 0; t < taps; t++, r += right.next, soon += 16 * (pieces_fetched) * soon_step) {         \
-                if (left.taps && left.taps[t] == CONVT_NO_TAP)                                                         \
+                if (left.taps && left.taps[t].offset == CONVT_NO_TAP)                                                  \
                     continue;                                                                                          \
-                const float *l = left.taps ? at + left.taps[t] : at;                                                   \
+                const float *l = left.taps ? at + left.taps[t].offset : at;                                            \
                 __VA_ARGS__;                                                                                           \
                 if (++steps % (8 / pieces) == 0)                                                                       \
                     _tile_stored(4, awake, 64);                                                                        \
@@ -157,13 +157,13 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32], w
    [32 channels][tap][piece][vector] tiles, two bfloat16 to a float; `pairs` of channels are multiplied, and steps and
    offsets are in floats. Sums of whole tiles are written: out has room for 15 positions more, and x too. */
-static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
                                ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                                ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     const int rows = (positions + 15) / 16;
     const ptrdiff_t tile = CONVT_TILE_FLOATS;
-    const convt_amx_operand left = {x, tap_offset, 16 * x_step, x_step, 16, 16 * pieces};
+    const convt_amx_operand left = {x, tap, 16 * x_step, x_step, 16, 16 * pieces};
     const convt_amx_operand right = {w, NULL, tile, 16, columns * tile, pieces * columns * tile};
 #define PRODUCT(p, r, c) convt_amx_product(p, r, c, taps, pairs, left, right, soon, soon_step, out, out_step);
     INSTANCES(PRODUCT)

@@ -29,25 +29,33 @@ INLINE __m512 convt_dot(__m512 sum, const float *pair, __m512bh others)
     return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_ps(*pair), others);
 }
 
-/* Up to 16 pairs of channels of one tap: rows[i] points to every third position. */
-INLINE void convt_dot_channels(const int positions, const int vectors, ptrdiff_t pairs, const float *x,
-                               ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
+/* Up to 16 pairs of channels of one tap: rows[i] points to every third position. Weights come from the second-level
+   cache, a kilobyte of each vector at a time: those of the next pairs are fetched. */
+INLINE void convt_dot_channels(const int positions, const int vectors, const convt_tap *tap, ptrdiff_t pairs,
+                               const float *x, ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
 {
     const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3];
+    const int before = tap->before, end = positions - tap->after;
+    x += tap->offset;
     UNROLLED (i, (positions + 2) / 3)
         rows[i] = x + 3 * i * x_step;
     UNROLL_TWICE
     for (ptrdiff_t pair = 0; pair < pairs; pair++) {
         __m512bh weights[2];
-        UNROLLED (v, vectors)
+        UNROLLED (v, vectors) {
             weights[v] = (__m512bh)_mm512_loadu_ps(w + v * CONVT_TILE_FLOATS + 16 * pair);
-        UNROLLED (p, positions)
+            __builtin_prefetch(w + (vectors + v) * CONVT_TILE_FLOATS + 16 * pair);
+        }
+        UNROLLED (p, positions) {
+            if ((p < CONVT_MOST_ZEROS && p < before) || (p >= positions - CONVT_MOST_ZEROS && p >= end))
+                continue;
             UNROLLED (v, vectors)
                 sums[p][v] = convt_dot(sums[p][v], rows[p / 3] + p % 3 * x_step + pair, weights[v]);
+        }
     }
 }
 
-INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrdiff_t taps, const convt_tap *tap,
                                     ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
                                     const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
@@ -60,9 +68,9 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
             for (ptrdiff_t line = 0; line < soon_step; line++)
                 __builtin_prefetch(soon + 16 * line, 0, 2);
             soon += 16 * soon_step;
-            if (tap_offset[t] != CONVT_NO_TAP)
-                convt_dot_channels(positions, vectors, pairs - pair < 16 ? pairs - pair : 16, x + tap_offset[t] + pair,
-                                   x_step, w, sums);
+            if (tap[t].offset != CONVT_NO_TAP)
+                convt_dot_channels(positions, vectors, tap + t, pairs - pair < 16 ? pairs - pair : 16, x + pair, x_step,
+                                   w, sums);
             w += vectors * CONVT_TILE_FLOATS;
         }
     UNROLLED (p, positions)
@@ -72,11 +80,11 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
 
 /* What `channels` of AMX computes, for up to 12 positions of two vectors of columns or 24 of one. */
 static void convt_avx512_bf16_channels(int pieces, int positions, int columns, ptrdiff_t taps,
-                                       const ptrdiff_t *tap_offset, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
+                                       const convt_tap *tap, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
                                        const float *w, const float *soon, ptrdiff_t soon_step, float *out,
                                        ptrdiff_t out_step)
 {
-#define CALL(p, v) convt_dot_channels_tile(p, v, taps, tap_offset, pairs, x, x_step, w, soon, soon_step, out, out_step)
+#define CALL(p, v) convt_dot_channels_tile(p, v, taps, tap, pairs, x, x_step, w, soon, soon_step, out, out_step)
     (void)pieces; /* one */
     if (columns == 1)
         EVERY_TILE(positions, 1, CALL)

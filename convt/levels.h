@@ -9,6 +9,14 @@
 #include <cpuid.h>
 #endif
 
+/* A tap of a tile of `channels`: where its first position reads, elements behind x, and how many of its first and of
+   its last positions read zeros beyond the border, up to CONVT_MOST_ZEROS of which are not multiplied. */
+enum { CONVT_MOST_ZEROS = 2 };
+typedef struct {
+    ptrdiff_t offset;
+    int32_t before, after;
+} convt_tap;
+
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
 
@@ -55,7 +63,7 @@ typedef struct {
         int most_sums;    /* vectors of sums of a tile */                                                              \
         int most_weights; /* of weights of `channels`: columns times taps of a run */                                  \
         int widest;       /* most vectors of its columns */                                                            \
-        void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,  \
+        void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,         \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
         void (*native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, \
@@ -108,7 +116,7 @@ typedef struct {
     ptrdiff_t stream_bytes; /* results of halves of so many pass the caches */
     void (*configure)(void);
     void (*release)(void);
-    void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const ptrdiff_t *tap_offset,
+    void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
                      ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w, const float *soon,
                      ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,

@@ -53,9 +53,11 @@ typedef __typeof__((VECTOR){0} < (VECTOR){0}) NAME(mask);
 /* Taps of a run, up to three, of which a tile of so many vectors holds the weights beside the sums and an input. */
 #define MOST_TAPS(vectors) (MOST_WEIGHTS / (vectors) > 2 ? 3 : MOST_WEIGHTS / (vectors) > 1 ? 2 : 1)
 
-/* One channel of `channels_run`; rows[i] points to every third position. */
+/* One channel of `channels_run`; rows[i] points to every third position. The first `before` inputs and those from
+   `end` on are zeros: up to two at either end are left out. */
 INLINE void NAME(channel_of_run)(const int positions, const int vectors, const int taps, const REAL *const *rows,
-                                 ptrdiff_t x_step, ptrdiff_t c, const REAL **w, VECTOR (*sums)[WIDEST])
+                                 ptrdiff_t x_step, ptrdiff_t c, const int before, const int end, const REAL **w,
+                                 VECTOR (*sums)[WIDEST])
 {
     VECTOR weights[3][WIDEST];
     UNROLLED (t, taps) {
@@ -64,6 +66,8 @@ INLINE void NAME(channel_of_run)(const int positions, const int vectors, const i
         w[t] += vectors * LANES;
     }
     UNROLLED (i, positions + taps - 1) {
+        if ((i < CONVT_MOST_ZEROS && i < before) || (i >= positions + taps - 1 - CONVT_MOST_ZEROS && i >= end))
+            continue;
         const REAL input = rows[i / 3][c + i % 3 * x_step];
         UNROLLED (t, taps) {
             const int p = i - (taps - 1 - t);
@@ -74,23 +78,24 @@ INLINE void NAME(channel_of_run)(const int positions, const int vectors, const i
     }
 }
 
-/* A run of taps, each of which reads one position less than the one before it, the last one from x on: an input is
-   loaded once for all of them. w is [tap][c][vector]. A core whose other thread is busy is held up by loads first: 24
+/* A run of taps, each of which reads one position less than the one before it: an input is loaded once for all of them. w is [tap][c][vector]. A core whose other thread is busy is held up by loads first: 24
    sums of 2 vectors made 117 GFLOP/s of 171 tap by tap, 153 in runs of three. */
-INLINE void NAME(channels_run)(const int positions, const int vectors, const int taps, ptrdiff_t channels,
-                               const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon, ptrdiff_t soon_step,
-                               VECTOR (*sums)[WIDEST])
+INLINE void NAME(channels_run)(const int positions, const int vectors, const int taps, const convt_tap *tap,
+                               ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
+                               ptrdiff_t soon_step, VECTOR (*sums)[WIDEST])
 {
+    const int before = tap[taps - 1].before, end = positions + taps - 1 - tap[0].after;
     /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
     const REAL *rows[(MOST_POSITIONS(1) + 2 + 2) / 3];
     const REAL *w_of[3];
+    x += tap[taps - 1].offset;
     UNROLLED (i, (positions + taps - 1 + 2) / 3)
         rows[i] = x + 3 * i * x_step;
     UNROLLED (t, taps)
         w_of[t] = w + t * channels * vectors * LANES;
     soon_step *= taps;
 #define CHANNEL                                                                                                        \
-    NAME(channel_of_run)(positions, vectors, taps, rows, x_step, c, w_of, sums);                                       \
+    NAME(channel_of_run)(positions, vectors, taps, rows, x_step, c, before, end, w_of, sums);                                       \
     __builtin_prefetch(soon, 0, 2);                                                                                    \
     soon += soon_step;
     if (taps > 1) {
@@ -108,7 +113,7 @@ INLINE void NAME(channels_run)(const int positions, const int vectors, const int
 
 /* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
 INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, ptrdiff_t row_taps,
-                                const ptrdiff_t *tap_offset, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
+                                const convt_tap *tap, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
                                 const REAL *w, const REAL *soon, ptrdiff_t soon_step, int begun, REAL *out,
                                 ptrdiff_t out_step)
 {
@@ -127,8 +132,8 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
                         : MOST_TAPS(vectors) > 2 && left == 4 ? 2
                                                               : MOST_TAPS(vectors);
 #define RUN(n)                                                                                                         \
-    NAME(channels_run)(positions, vectors, n, channels, x + tap_offset[t + (n) - 1], x_step, w, soon, soon_step, sums)
-        if (tap_offset[t] == CONVT_NO_TAP)
+    NAME(channels_run)(positions, vectors, n, tap + t, channels, x, x_step, w, soon, soon_step, sums)
+        if (tap[t].offset == CONVT_NO_TAP)
             ; /* nor the others of the row */
         else if (MOST_TAPS(vectors) > 2 && run == 3)
             RUN(MOST_TAPS(vectors) > 2 ? 3 : 1);
@@ -153,12 +158,12 @@ INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_
    is `begun`. Meanwhile what lies from `soon` on is fetched into the second-level cache, `soon_step` elements further
    with every channel and tap, a run at once: the weights that come after these. One line a channel, also where these
    are several: to ask for both of two is no faster (-2 to +3 %), even of weights that come from memory. */
-static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const ptrdiff_t *tap_offset,
+static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,
                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
                            ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step)
 {
 #define CALL(p, v)                                                                                                     \
-    NAME(channels_tile)(p, v, taps, row_taps, tap_offset, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
+    NAME(channels_tile)(p, v, taps, row_taps, tap, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
     switch (vectors) {
     case 1:
         EVERY_TILE(positions, 1, CALL)

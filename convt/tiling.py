@@ -13,7 +13,7 @@ of 19 places. Or a run is the same cell of several images, which needs no zeros.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from convt._levels import MAX_AXES
@@ -51,12 +51,15 @@ class Cells(NamedTuple):
     classes : tuple of TapClass
     spans : tuple of (int, int)
         Least and greatest shift per axis.
+    inside : tuple of float
+        The part of the taps that read inputs, not zeros beyond the border, per axis.
     """
 
     axes: tuple[Axis, ...]
     counts: tuple[int, ...]
     classes: tuple[TapClass, ...]
     spans: tuple[tuple[int, int], ...]
+    inside: tuple[float, ...]
 
     @property
     def places(self) -> int:
@@ -147,6 +150,11 @@ class BoxLayout(NamedTuple):
         return self.run_axis == len(self.steps)
 
     @property
+    def rows_are_runs(self) -> bool:
+        """Whether a run is one row of cells."""
+        return self.run_axis == len(self.steps) - 1
+
+    @property
     def looped_axes(self) -> range:
         """The spatial axes on which a run has one cell."""
         return range(1, self.run_axis)
@@ -228,17 +236,25 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
 class Tile(NamedTuple):
     """Positions that micro-kernels multiply at once: at most so many, in whole units.
 
-    `load` more of them take as long as what a tile takes besides, such as loading its weights.
+    `load` more of them take as long as what a tile takes besides, such as loading its weights. What `leaves_out` taps
+    beyond the border does so for whole runs and, of units of one, for the positions at the ends of rows.
     """
 
     most: int
     unit: int = 1
     load: int = 0
+    leaves_out: bool = False
 
     def cost(self, length: int) -> int:
         """Relative time of a run."""
         positions = -(-length // self.unit) * self.unit
         return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
+
+    def bordered_axes(self, run_axis: int, axes: int) -> range:
+        """The spatial ones, of so many axes, at whose ends runs along those from `run_axis` on leave out taps."""
+        if not self.leaves_out:
+            return range(0)
+        return range(1, run_axis + (self.unit == 1 and run_axis == axes - 1))
 
 
 def taps_of_row(shifts: Sequence[tuple[int, ...]], gap: int) -> int:
@@ -264,12 +280,11 @@ class BoxSize(NamedTuple):
     input_elements: int
 
 
-def box_size(
-    cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int], tile: Tile
-) -> BoxSize:
-    """Lay out a box. `spans` are the least and greatest shift per axis."""
+def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
+    """Lay out a box."""
     pitch = []
-    for a, (n, size, (low, high), length) in enumerate(zip(cells, box, spans, inputs, strict=True)):
+    inputs = [axis.input for axis in cells.axes]
+    for a, (n, size, (low, high), length) in enumerate(zip(cells.counts, box, cells.spans, inputs, strict=True)):
         span = high - low
         if a == 0 or size < n:
             pitch.append(size + span)
@@ -285,14 +300,14 @@ def box_size(
     for run_axis in range(len(box)):
         length = sum((n - 1) * s for n, s in zip(box[run_axis:], steps[run_axis:], strict=True)) + 1
         runs = math.prod(box[:run_axis])
-        cost = runs * tile.cost(length)
-        # Of equal ones the shortest runs: they leave out taps on more axes.
-        if best is None or cost < best[0] or (cost == best[0] and tile.unit == 1):
+        inside = math.prod(cells.inside[a] for a in tile.bordered_axes(run_axis, len(box)))
+        cost = runs * tile.cost(length) * inside
+        if best is None or cost < best[0]:
             best = cost, run_axis, runs, length
     assert best is not None
     # The last cells' taps may reach past the last pitch.
-    reach = 1 + sum((n - 1 + high - low) * s for n, (low, high), s in zip(box, spans, steps, strict=True))
-    return BoxSize(tuple(spans), tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
+    reach = 1 + sum((n - 1 + high - low) * s for n, (low, high), s in zip(box, cells.spans, steps, strict=True))
+    return BoxSize(cells.spans, tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
 
 
 def image_box_size(
@@ -316,15 +331,22 @@ def image_box_size(
 def cut(geometry: Geometry) -> Cells | None:
     """The cells of a geometry, or None where there are too many axes or places."""
     axes = (Axis(geometry.batch, 1, 1, 1, 0, geometry.batch), *map(normalise, geometry.axes))
-    cells = Cells(axes, tuple(-(-axis.output // axis.stride) for axis in axes), (), ())
+    cells = Cells(axes, tuple(-(-axis.output // axis.stride) for axis in axes), (), (), ())
     if len(axes) > MAX_AXES or cells.places > MOST_PLACES:
         return None
     classes = cell_classes(axes[1:])
-    spans = [(0, 0)]
+    spans, inside = [(0, 0)], [1.0]
     for a in range(len(axes) - 1):
         shifts = [shift[a] for tap_class in classes for shift in tap_class.shifts] or [0]
         spans.append((min(shifts), max(shifts)))
-    return cells._replace(classes=classes, spans=tuple(spans))
+        inside.append(part_inside(shifts, cells.counts[a + 1], axes[a + 1].input))
+    return cells._replace(classes=classes, spans=tuple(spans), inside=tuple(inside))
+
+
+def part_inside(shifts: Collection[int], cells: int, inputs: int) -> float:
+    """The part of the taps of some shifts along an axis that read one of its inputs."""
+    met = sum(max(0, min(cells, inputs - shift) - max(0, -shift)) for shift in shifts)
+    return met / (cells * len(shifts))
 
 
 def lay_out(
@@ -352,7 +374,7 @@ def lay_out(
         if images:
             size = image_box_size(cells.counts, box, cells.spans, inputs)
         else:
-            size = box_size(cells.counts, box, cells.spans, inputs, tile)
+            size = box_size(cells, box, tile)
         fits = (
             size.input_elements * input_bytes <= input_limit
             and size.runs * size.run_length * sum_bytes <= SUMS_BYTES

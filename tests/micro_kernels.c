@@ -93,7 +93,8 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int v = 1; v <= k->widest; v++)                                                                           \
             for (int p = 1; p * v <= k->most_sums; p++) {                                                              \
                 const int width = v * lanes;                                                                           \
-                k->channels(p, v, TAPS, 1, taps, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                       \
+                const convt_tap every[TAPS] = {{taps[0]}, {taps[1]}};                                                  \
+                k->channels(p, v, TAPS, 1, every, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                      \
                 for (int i = 0; i < p; i++)                                                                            \
                     for (int j = 0; j < width; j++) {                                                                  \
                         REAL sum = 0;                                                                                  \
@@ -102,7 +103,7 @@ static void report(const char *level, const char *kernel, int wrong)
                                 sum += x[taps[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];              \
                         wrong += sum != out[i * width + j];                                                            \
                     }                                                                                                  \
-                const ptrdiff_t second[TAPS] = {CONVT_NO_TAP, taps[1]};                                                \
+                const convt_tap second[TAPS] = {{CONVT_NO_TAP}, {taps[1]}};                                            \
                 for (int i = 0; i < p * width; i++)                                                                    \
                     out[i] = 7;                                                                                        \
                 k->channels(p, v, TAPS, 1, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);                     \
@@ -121,10 +122,10 @@ static void report(const char *level, const char *kernel, int wrong)
                 for (int row = 2; row <= 7; row++) { /* two rows of so many taps, none of the first or all */          \
                     const int width = v * lanes;                                                                       \
                     for (int first = 0; first <= row; first += row) {                                                  \
-                        ptrdiff_t at[14];                                                                              \
+                        convt_tap at[14];                                                                              \
                         for (int t = 0; t < row; t++) {                                                                \
-                            at[t] = first ? CONVT_NO_TAP : (row - 1 - t) * CHANNELS;                                   \
-                            at[row + t] = 11 + (row - 1 - t) * CHANNELS;                                               \
+                            at[t] = (convt_tap){first ? CONVT_NO_TAP : (row - 1 - t) * CHANNELS};                      \
+                            at[row + t] = (convt_tap){11 + (row - 1 - t) * CHANNELS};                                  \
                         }                                                                                              \
                         k->channels(p, v, 2 * row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);            \
                         for (int i = 0; i < p; i++)                                                                    \
@@ -132,12 +133,40 @@ static void report(const char *level, const char *kernel, int wrong)
                                 REAL sum = 0;                                                                          \
                                 for (int t = first; t < 2 * row; t++)                                                  \
                                     for (int c = 0; c < CHANNELS; c++)                                                 \
-                                        sum += x[at[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];        \
+                                        sum += x[at[t].offset + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j]; \
                                 wrong += sum != out[i * width + j];                                                    \
                             }                                                                                          \
                     }                                                                                                  \
                 }                                                                                                      \
         report(level, #REAL " channels of runs", wrong);                                                               \
+        wrong = 0;                                                                                                     \
+        for (int v = 1; v <= k->widest; v++)                                                                           \
+            for (int p = 1; p * v <= k->most_sums; p++)                                                                \
+                for (int row = 1; row <= 4; row++) { /* one row of so many taps, in which it begins and ends */        \
+                    const int width = v * lanes, end = p + row - 1;                                                    \
+                    for (int zeros = 0; zeros < 9; zeros++) {                                                          \
+                        const int before = zeros % 3, after = zeros / 3;                                               \
+                        convt_tap at[4];                                                                               \
+                        for (int t = 0; t < row; t++) {                                                                \
+                            const int place = row - 1 - t; /* of its first position */                                 \
+                            at[t].offset = place * CHANNELS;                                                           \
+                            at[t].before = before > place ? before - place : 0;                                        \
+                            at[t].after = after > t ? after - t : 0;                                                   \
+                        }                                                                                              \
+                        k->channels(p, v, row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                \
+                        for (int i = 0; i < p; i++)                                                                    \
+                            for (int j = 0; j < width; j++) {                                                          \
+                                REAL sum = 0;                                                                          \
+                                for (int t = 0; t < row; t++) {                                                        \
+                                    const int place = i + row - 1 - t;                                                 \
+                                    for (int c = 0; place >= before && place < end - after && c < CHANNELS; c++)       \
+                                        sum += x[place * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];            \
+                                }                                                                                      \
+                                wrong += sum != out[i * width + j];                                                    \
+                            }                                                                                          \
+                    }                                                                                                  \
+                }                                                                                                      \
+        report(level, #REAL " channels beside zeros", wrong);                                                          \
         wrong = 0;                                                                                                     \
         for (int p = 1; 2 * p <= 3 * k->most_sums; p++)                                                                \
             for (int many = 0; many < 10; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */ \
