@@ -1490,7 +1490,7 @@ def test_every_path_is_reached(way):
     [
         (paths.CHANNELS, (1, 64, 33, 33), (64, 64, 4, 4), 1, 0),
         (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1, 0),
-        (paths.CHANNEL_IMAGES, (64, 256, 4, 4), (256, 64, 4, 4), 1, 1),
+        (paths.CHANNEL_IMAGES, (64, 256, 2, 2), (256, 64, 4, 4), 1, 1),
         (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32, 0),
         (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 1, 7, 7), 1, 0),
     ],
