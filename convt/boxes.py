@@ -202,9 +202,9 @@ def positions_of_tile(path: Path, most: int, limits: TileLimits) -> Tile:
     """Positions that are multiplied at once, `most` along channels."""
     if path.tiles and (limits.unit > 1 or not path.along_channels):
         # Half a tile takes 0.68 of the time of a whole one.
-        return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leaves_out=path.along_channels)
+        return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
-        return Tile(most, load=limits.load, leaves_out=True)
+        return Tile(most, load=limits.load, leave_out=True)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes
     return Tile(whole, unit=whole)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, Cells, part_inside, taps_of_row
+from convt.tiling import SUMS_BYTES, Cells, part_inside, taps_of_row
 from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -39,8 +39,8 @@ COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
-# To begin a tap, of a tile's position, and a tile, lanes along channels: 7x7 images of 64 channels took 0.84 of the
-# time in runs of images, of as many tiles in all, but fuller ones.
+# To begin a tap, of a tile's position, and a tile, lanes along channels: runs of images, which make fewer and
+# fuller tiles of 7x7 images of 64 channels, took 0.84 of the time.
 TAP_CYCLES, BEGIN_TILE_CYCLES = 2, 100
 # To see for a run whether a tap lies beyond the border, and to leave out those that do: 16 to 22 cycles for each
 # tap where nearly all do (1 to 8 channels, Zen 5).

@@ -35,7 +35,8 @@ INLINE void convt_dot_channels(const int positions, const int vectors, const con
                                const float *x, ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
 {
     const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3];
-    const int before = tap->before, end = positions - tap->after;
+    const int checked = CONVT_LEAVES_OUT_ZEROS(positions), before = checked ? tap->before : 0;
+    const int end = positions - (checked ? tap->after : 0);
     x += tap->offset;
     UNROLLED (i, (positions + 2) / 3)
         rows[i] = x + 3 * i * x_step;
@@ -79,10 +80,9 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
 }
 
 /* What `channels` of AMX computes, for up to 12 positions of two vectors of columns or 24 of one. */
-static void convt_avx512_bf16_channels(int pieces, int positions, int columns, ptrdiff_t taps,
-                                       const convt_tap *tap, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
-                                       const float *w, const float *soon, ptrdiff_t soon_step, float *out,
-                                       ptrdiff_t out_step)
+static void convt_avx512_bf16_channels(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
+                                       ptrdiff_t pairs, const float *x, ptrdiff_t x_step, const float *w,
+                                       const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
 #define CALL(p, v) convt_dot_channels_tile(p, v, taps, tap, pairs, x, x_step, w, soon, soon_step, out, out_step)
     (void)pieces; /* one */

@@ -234,16 +234,23 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
 
 
 class Tile(NamedTuple):
-    """Positions that micro-kernels multiply at once: at most so many, in whole units.
+    """Positions that micro-kernels multiply at once.
 
-    `load` more of them take as long as what a tile takes besides, such as loading its weights. What `leaves_out` taps
-    beyond the border does so for whole runs and, of units of one, for the positions at the ends of rows.
+    Attributes
+    ----------
+    most, unit : int
+        How many at most, in whole numbers of what.
+    load : int
+        How many more take as long as what a tile takes besides, such as loading its weights.
+    leave_out : bool
+        Whether taps beyond the border are left out: for whole runs and, where positions are single ones, for those
+        at the ends of rows.
     """
 
     most: int
     unit: int = 1
     load: int = 0
-    leaves_out: bool = False
+    leave_out: bool = False
 
     def cost(self, length: int) -> int:
         """Relative time of a run."""
@@ -252,7 +259,7 @@ class Tile(NamedTuple):
 
     def bordered_axes(self, run_axis: int, axes: int) -> range:
         """The spatial ones, of so many axes, at whose ends runs along those from `run_axis` on leave out taps."""
-        if not self.leaves_out:
+        if not self.leave_out:
             return range(0)
         return range(1, run_axis + (self.unit == 1 and run_axis == axes - 1))
 
@@ -310,12 +317,11 @@ def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
     return BoxSize(cells.spans, tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
 
 
-def image_box_size(
-    cells: Sequence[int], box: Sequence[int], spans: Sequence[tuple[int, int]], inputs: Sequence[int]
-) -> BoxSize:
+def image_box_size(cells: Cells, box: Sequence[int]) -> BoxSize:
     """Lay out a box whose runs are the images, the innermost axis of its input; only what there is is stored."""
-    whole = [a > 0 and size == n for a, (n, size) in enumerate(zip(cells, box, strict=True))]
-    spans = [(0, n) if all_of_it else span for n, span, all_of_it in zip(inputs, spans, whole, strict=True)]
+    inputs = [axis.input for axis in cells.axes]
+    whole = [a > 0 and size == n for a, (n, size) in enumerate(zip(cells.counts, box, strict=True))]
+    spans = [(0, n) if all_of_it else span for n, span, all_of_it in zip(inputs, cells.spans, whole, strict=True)]
     pitch = [
         n if all_of_it else size + high - low
         for n, size, (low, high), all_of_it in zip(inputs, box, spans, whole, strict=True)
@@ -367,14 +373,10 @@ def lay_out(
     images : int
         Images that make a run; 0 for runs along rows.
     """
-    inputs = [axis.input for axis in cells.axes]
 
     def try_box(box: list[int]) -> tuple[BoxSize, int, bool]:
         """Its numbers, how many there are, and whether it fits."""
-        if images:
-            size = image_box_size(cells.counts, box, cells.spans, inputs)
-        else:
-            size = box_size(cells, box, tile)
+        size = image_box_size(cells, box) if images else box_size(cells, box, tile)
         fits = (
             size.input_elements * input_bytes <= input_limit
             and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
