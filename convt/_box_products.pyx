@@ -154,8 +154,9 @@ cdef void multiply_along_channels(
                     taps = taps_of_run(table, classes, box, i, run, scratch.run_taps)
                     some = (length - begin + gap - 1) // gap
                     count = count_tiles(table, some, tile)
+                    p_end = 0
                     for t in range(count):
-                        p, p_end = tile_begin(table, some, count, t), tile_begin(table, some, count, t + 1)
+                        p, p_end = p_end, tile_begin(table, some, count, t + 1)
                         soon = w + n_taps * depth * (tile + nth * soon_step)
                         nth += 1
                         cell = box.begin[table.n_axes - 1] + begin + p * gap

@@ -193,8 +193,16 @@ def normalise(axis: Axis) -> Axis:
     return axis
 
 
-def axis_classes(axis: Axis) -> list[tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, ...]]]]:
-    """Places, shifts and kernel indices of the classes of one axis."""
+class AxisClass(NamedTuple):
+    """Places of one axis that read the same inputs: `TapClass` is of all axes together."""
+
+    places: tuple[int, ...]
+    shifts: tuple[int, ...]
+    kernel: tuple[tuple[int, ...], ...]
+
+
+def axis_classes(axis: Axis) -> list[AxisClass]:
+    """The classes of one axis."""
     taps: dict[int, list[tuple[int, int]]] = {}
     for k in range(axis.kernel):
         back, residue = divmod(k * axis.dilation, axis.stride)
@@ -209,13 +217,13 @@ def axis_classes(axis: Axis) -> list[tuple[tuple[int, ...], tuple[int, ...], lis
         places, kernel = groups.setdefault(shifts, ([], []))
         places.append(place)
         kernel.append(tuple(k for _, k in pairs))
-    return [(tuple(places), shifts, kernel) for shifts, (places, kernel) in groups.items()]
+    return [AxisClass(tuple(places), shifts, tuple(kernel)) for shifts, (places, kernel) in groups.items()]
 
 
-def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
+def cell_classes(axes: Sequence[Axis], of_axes: Sequence[Sequence[AxisClass]]) -> tuple[TapClass, ...]:
     """The classes of all axes together; places and kernel indices are flattened in C order."""
     classes = [TapClass((0,), ((),), ((0,),))]
-    for axis in axes:
+    for axis, of_axis in zip(axes, of_axes, strict=True):
         width = min(axis.stride, axis.output)
         classes = [
             TapClass(
@@ -228,7 +236,7 @@ def cell_classes(axes: Sequence[Axis]) -> tuple[TapClass, ...]:
                 ),
             )
             for outer in classes
-            for places, shifts, kernel in axis_classes(axis)
+            for places, shifts, kernel in of_axis
         ]
     return tuple(classes)
 
@@ -340,13 +348,16 @@ def cut(geometry: Geometry) -> Cells | None:
     cells = Cells(axes, tuple(-(-axis.output // axis.stride) for axis in axes), (), (), ())
     if len(axes) > MAX_AXES or cells.places > MOST_PLACES:
         return None
-    classes = cell_classes(axes[1:])
-    spans, inside = [(0, 0)], [1.0]
-    for a in range(len(axes) - 1):
-        shifts = [shift[a] for tap_class in classes for shift in tap_class.shifts] or [0]
-        spans.append((min(shifts), max(shifts)))
-        inside.append(part_inside(shifts, cells.counts[a + 1], axes[a + 1].input))
-    return cells._replace(classes=classes, spans=tuple(spans), inside=tuple(inside))
+    of_axes = [axis_classes(axis) for axis in axes[1:]]
+    shifts = [[shift for c in of_axis for shift in c.shifts] for of_axis in of_axes]
+    if not all(shifts):
+        shifts = [[0]] * len(of_axes)  # no taps
+    shifts = [[0], *shifts]  # of the batch
+    return cells._replace(
+        classes=cell_classes(axes[1:], of_axes),
+        spans=tuple((min(on_axis), max(on_axis)) for on_axis in shifts),
+        inside=tuple(map(part_inside, shifts, cells.counts, (axis.input for axis in axes))),
+    )
 
 
 def part_inside(shifts: Collection[int], cells: int, inputs: int) -> float:
