@@ -45,8 +45,8 @@ cdef struct Scratch:
     void *sums
     void *square  # MAX_LANES x MAX_LANES elements
     const void **rows  # one for each place, or tap of a class
-    Py_ssize_t *steps  # likewise
-    tap_t *run_taps  # of a class
+    Py_ssize_t *steps  # one for each place
+    tap_t *run_taps  # one for each tap of a class
     tap_t *tile_taps  # likewise
 
 

@@ -13,7 +13,9 @@ from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, n
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
-from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, positions_t, real_t, tap_t
+from convt._levels cimport (
+    MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, leaves_out_zeros, positions_t, real_t, tap_t,
+)
 from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
 
 cdef enum:
@@ -33,7 +35,7 @@ cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run)
     return base
 
 
-cdef inline const tap_t *taps_of_run(
+cdef inline const tap_t *find_run_taps(
     BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, tap_t *inside
 ) noexcept nogil:
     """The taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
@@ -54,15 +56,17 @@ cdef inline const tap_t *taps_of_run(
     return taps
 
 
-cdef inline const tap_t *taps_of_tile(
+cdef inline const tap_t *find_tile_taps(
     BoxTable table, ClassList classes, Py_ssize_t i, int64_t cell, Py_ssize_t positions, const tap_t *taps,
     tap_t *at_end,
 ) noexcept nogil:
-    """The taps of a run for a tile of `positions` of its row, the first of which is its cell number `cell`: with the
-    zeros that they meet beyond the ends of the input. `at_end` has room for the list then."""
+    """The taps of a run for a tile of `positions` of its row, the first of which is its cell number `cell`: with up to
+    `MOST_ZEROS` that they meet beyond either end of the input. `at_end` has room for the list then."""
     cdef Py_ssize_t axis = table.n_axes - 1, t, first = classes.first_tap[i], gap = table.gap
     cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
-    if not table.row_runs or (cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0):
+    if not table.row_runs or not leaves_out_zeros(positions):
+        return taps
+    if cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0:
         return taps
     for t in range(classes.taps(i)):
         shift = classes.shifts[first + t, axis - 1]
@@ -151,7 +155,7 @@ cdef void multiply_along_channels(
                 for part in range(runs * gap):
                     run, begin = part // gap, part % gap
                     base = run_begin(table, box, run)
-                    taps = taps_of_run(table, classes, box, i, run, scratch.run_taps)
+                    taps = find_run_taps(table, classes, box, i, run, scratch.run_taps)
                     some = (length - begin + gap - 1) // gap
                     count = count_tiles(table, some, tile)
                     p_end = 0
@@ -160,7 +164,7 @@ cdef void multiply_along_channels(
                         soon = w + n_taps * depth * (tile + nth * soon_step)
                         nth += 1
                         cell = box.begin[table.n_axes - 1] + begin + p * gap
-                        of_tile = taps_of_tile(table, classes, i, cell, p_end - p, taps, scratch.tile_taps)
+                        of_tile = find_tile_taps(table, classes, i, cell, p_end - p, taps, scratch.tile_taps)
                         multiply_tile(
                             table, p_end - p, tile, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,

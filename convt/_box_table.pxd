@@ -34,7 +34,7 @@ cdef class ClassList:
     cdef int64_t[::1] first_tap, first_place, first_kernel
     cdef int64_t[::1] kernel_index  # [place][tap]
     cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
-    cdef int64_t[:, ::1] whole_taps  # the same as rows of `tap_t`, none of which meets zeros
+    cdef int64_t[:, ::1] whole_taps  # as rows of `tap_t`, zeros not counted
     cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
     cdef int64_t[::1] row_taps  # of a class, neighbours in a row of the input
 

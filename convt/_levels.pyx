@@ -30,8 +30,8 @@ def multiplies_words(str level):
 
 class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
-    of weights, columns times taps of a run. `load` more positions take as long as loading a tile's weights; they are
-    computed in whole numbers of a `unit`."""
+    of weights, columns times taps of a run. To load its weights takes as long as `load` more positions; a tile's
+    positions are computed in whole numbers of a `unit`."""
 
     lanes: int
     sums: int

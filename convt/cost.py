@@ -12,7 +12,7 @@ from dataclasses import replace
 from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
-from convt.tiling import SUMS_BYTES, Cells, part_inside, taps_of_row
+from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
 from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -212,19 +212,20 @@ def positions_stored(work: Work) -> float:
     return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row + places)
 
 
-def taps_inside(work: Work, shifts: Sequence[tuple[int, ...]]) -> float:
-    """Taps of an average position: all but those that are left out at the borders."""
-    taps, layout = float(len(shifts)), work.layout
-    for a in work.tile.bordered_axes(layout.run_axis, len(layout.axes)) if shifts else ():
+def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range) -> float:
+    """Taps of an average position: all but those that lie beyond the borders of some axes."""
+    taps = float(len(shifts))
+    for a in axes if shifts else ():
         axis = layout.axes[a]
-        taps *= part_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input)
+        taps *= share_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input)
     return taps
 
 
-def listed_cycles(work: Work, taps: int, inside: float, columns: int) -> float:
+def listed_cycles(work: Work, shifts: Sequence[tuple[int, ...]], columns: int) -> float:
     """Cycles to find the taps of a class that the runs of a box leave out, for each tile of its columns."""
     if not work.layout.looped_axes:
         return 0.0
+    taps, inside = len(shifts), taps_inside(work.layout, shifts, work.layout.looped_axes)
     tiles = math.ceil(columns / (work.vectors * work.lanes))
     return work.layout.runs * tiles * (LISTED_TAP_CYCLES * taps + LEFT_OUT_CYCLES * (taps - inside))
 
@@ -237,14 +238,15 @@ def channel_cycles(work: Work) -> float:
         return (products + column_additions(work)) * layout.input_elements
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
+    bordered = tile.bordered_axes(layout.run_axis, layout.box)
     for c in layout.classes:
-        taps, n = taps_inside(work, c.shifts), -(-block * len(c.places) // lanes)
+        taps, n = taps_inside(layout, c.shifts, bordered), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         begun += TAP_CYCLES * taps * -(-n // work.vectors)
         tiles += -(-n // work.vectors)
-        once += listed_cycles(work, len(c.shifts), taps, block * len(c.places))
-    # Several taps read the input again, and the zeros between rows.
+        once += listed_cycles(work, c.shifts, block * len(c.places))
+    # Several taps read the input again, and the zeros between rows that are joined.
     again = 1.03 if layout.most_taps > 1 else 0.98
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
@@ -385,7 +387,8 @@ def tile_cycles(work: Work) -> float:
     """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
-    taps_and_columns = [(taps_inside(work, c.shifts), block * len(c.places)) for c in layout.classes]
+    bordered = tile.bordered_axes(layout.run_axis, layout.box)
+    taps_and_columns = [(taps_inside(layout, c.shifts, bordered), block * len(c.places)) for c in layout.classes]
     factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
@@ -395,8 +398,7 @@ def tile_cycles(work: Work) -> float:
         else:
             added = 3 * half_tiles * block * work.kernel
     else:
-        for c, (taps, columns) in zip(layout.classes, taps_and_columns, strict=True):
-            added += listed_cycles(work, len(c.shifts), taps, columns)
+        added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
     product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
     depth: float = -(-work.in_channels // 32)
     if work.dots:

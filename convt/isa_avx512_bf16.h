@@ -29,12 +29,12 @@ INLINE __m512 convt_dot(__m512 sum, const float *pair, __m512bh others)
     return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_ps(*pair), others);
 }
 
-/* Up to 16 pairs of channels of one tap: rows[i] points to every third position. Weights come from the second-level
-   cache, a kilobyte of each vector at a time: those of the next pairs are fetched. */
+/* Up to 16 pairs of channels of one tap. Weights come from the second-level cache, a kilobyte of each vector at a time:
+   those of the next tap or pairs are fetched, 0.98 to 1.0 of the time (10 layers, Zen 4). */
 INLINE void convt_dot_channels(const int positions, const int vectors, const convt_tap *tap, ptrdiff_t pairs,
                                const float *x, ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
 {
-    const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3];
+    const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3]; /* every third position */
     const int checked = CONVT_LEAVES_OUT_ZEROS(positions), before = checked ? tap->before : 0;
     const int end = positions - (checked ? tap->after : 0);
     x += tap->offset;

@@ -10,8 +10,9 @@
 #endif
 
 /* A tap of a tile of `channels`: where its first position reads, elements behind x, and how many of its first and of
-   its last positions, up to CONVT_MOST_ZEROS, read zeros beyond the border. Tiles of four positions and more do not
-   multiply these; shorter ones wait for their sums anyway, and took up to 1.6 times as long with the checks. */
+   its last positions, up to CONVT_MOST_ZEROS, read zeros beyond the border, which may be left out. Vectors do so in
+   tiles of four positions and more: shorter ones wait for their sums anyway, and took up to 1.6 times as long with the
+   checks. Of taps that share their inputs, the first says what is left out after, the last what is before. */
 typedef struct {
     ptrdiff_t offset;
     int32_t before, after;
@@ -19,6 +20,7 @@ typedef struct {
 
 enum { CONVT_MOST_ZEROS = 2 };
 #define CONVT_LEAVES_OUT_ZEROS(positions) ((positions) > 3)
+_Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN

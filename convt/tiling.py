@@ -6,9 +6,9 @@ every cell: it reads inputs ``j + shift`` for a fixed list of shifts. Places wit
 class is a matrix product of cells x (taps, channels) x (places, output channels).
 
 A task computes *boxes* of cells (a range along the batch axis and each spatial axis), one or a chain of them, of
-one group or several, in scratch memory. A box's input, with zeros around it, is stored so that all its cells lie
-at one constant step: a *run*. Neighbouring rows share the zeros between them, which makes even a 4x4 image one run
-of 19 places. Or a run is the same cell of several images, which needs no zeros.
+one group or several, in scratch memory. A box's input, with zeros around it, is stored so that the cells of a
+*run* lie at one constant step: those of a row or, as neighbouring rows share the zeros between them, of several.
+Even a 4x4 image can be one run of 19 places. Or a run is the same cell of several images, which needs no zeros.
 """
 
 import itertools
@@ -23,7 +23,8 @@ from convt.geometry import Axis, Geometry
 SUMS_BYTES = 1 << 19
 # Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
-# Tiles of fewer positions take as long: two vectors each are fewer sums than multiply-adds under way at once.
+# Tiles of fewer positions take as long: two vectors each are fewer sums than multiply-adds under way at once. Nor
+# do they leave out zeros, see levels.h.
 WAITING_POSITIONS = 4
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
@@ -52,7 +53,7 @@ class Cells(NamedTuple):
     spans : tuple of (int, int)
         Least and greatest shift per axis.
     inside : tuple of float
-        The part of the taps that read inputs, not zeros beyond the border, per axis.
+        The share of all classes' taps that read inputs, not zeros beyond the border, per axis.
     """
 
     axes: tuple[Axis, ...]
@@ -265,11 +266,12 @@ class Tile(NamedTuple):
         positions = -(-length // self.unit) * self.unit
         return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
 
-    def bordered_axes(self, run_axis: int, axes: int) -> range:
-        """The spatial ones, of so many axes, at whose ends runs along those from `run_axis` on leave out taps."""
+    def bordered_axes(self, run_axis: int, box: Sequence[int]) -> range:
+        """The spatial axes at whose ends runs along those from `run_axis` on, of a box, leave out taps."""
         if not self.leave_out:
             return range(0)
-        return range(1, run_axis + (self.unit == 1 and run_axis == axes - 1))
+        rows = self.unit == 1 and run_axis == len(box) - 1 and box[-1] >= WAITING_POSITIONS
+        return range(1, run_axis + rows)
 
 
 def taps_of_row(shifts: Sequence[tuple[int, ...]], gap: int) -> int:
@@ -315,7 +317,7 @@ def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
     for run_axis in range(len(box)):
         length = sum((n - 1) * s for n, s in zip(box[run_axis:], steps[run_axis:], strict=True)) + 1
         runs = math.prod(box[:run_axis])
-        inside = math.prod(cells.inside[a] for a in tile.bordered_axes(run_axis, len(box)))
+        inside = math.prod(cells.inside[a] for a in tile.bordered_axes(run_axis, box))
         cost = runs * tile.cost(length) * inside
         if best is None or cost < best[0]:
             best = cost, run_axis, runs, length
@@ -356,12 +358,12 @@ def cut(geometry: Geometry) -> Cells | None:
     return cells._replace(
         classes=cell_classes(axes[1:], of_axes),
         spans=tuple((min(on_axis), max(on_axis)) for on_axis in shifts),
-        inside=tuple(map(part_inside, shifts, cells.counts, (axis.input for axis in axes))),
+        inside=tuple(map(share_inside, shifts, cells.counts, (axis.input for axis in axes))),
     )
 
 
-def part_inside(shifts: Collection[int], cells: int, inputs: int) -> float:
-    """The part of the taps of some shifts along an axis that read one of its inputs."""
+def share_inside(shifts: Collection[int], cells: int, inputs: int) -> float:
+    """The share of the taps of some shifts along an axis that read one of its inputs: others may be left out."""
     met = sum(max(0, min(cells, inputs - shift) - max(0, -shift)) for shift in shifts)
     return met / (cells * len(shifts))
 

@@ -142,12 +142,12 @@ static void report(const char *level, const char *kernel, int wrong)
         wrong = 0;                                                                                                     \
         for (int v = 1; v <= k->widest; v++)                                                                           \
             for (int p = 1; p * v <= k->most_sums; p++)                                                                \
-                for (int row = 1; row <= 4; row++) { /* one row of so many taps, in which it begins and ends */        \
+                for (int row = 1; row <= 5; row++) { /* one row of so many taps, in which it begins and ends */        \
                     const int width = v * lanes, end = p + row - 1;                                                    \
                     for (int zeros = 0; zeros < 9; zeros++) {                                                          \
                         const int checked = CONVT_LEAVES_OUT_ZEROS(p);                                                 \
                         const int before = checked ? zeros % 3 : 0, after = checked ? zeros / 3 : 0;                   \
-                        convt_tap at[4];                                                                               \
+                        convt_tap at[5];                                                                               \
                         for (int t = 0; t < row; t++) {                                                                \
                             const int place = row - 1 - t; /* of its first position */                                 \
                             at[t].offset = place * CHANNELS;                                                           \

@@ -1474,6 +1474,22 @@ def test_sums_of_runs_do_not_depend_on_threads(level, x_shape, w_shape, dilation
         np.testing.assert_array_equal(y, results[0])
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_sign_of_a_zero_does_not_depend_on_threads(level, monkeypatch):
+    """Products that underflow add up to -0, or to 0 with a zero beyond the border, not all of which are multiplied."""
+    monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)
+    x, w = np.full((1, 3, 36), -1e-25, np.float32), np.full((3, 20, 5), 1e-25, np.float32)
+    attributes = {"strides": [2], "pads": [2, 2], "dilations": [3]}
+    with forced((level, paths.CHANNELS)):
+        results = [
+            convt.conv_transpose(x, w, np.full(20, -0.0, np.float32), n_threads=threads, **attributes)
+            for threads in (1, 2, 3, 5, 8)
+        ]
+    assert not np.any(results)
+    for y in results[1:]:
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(results[0]))
+
+
 @every_way
 def test_every_path_is_reached(way):
     level, path = way
