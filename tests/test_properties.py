@@ -1476,7 +1476,7 @@ def test_sums_of_runs_do_not_depend_on_threads(level, x_shape, w_shape, dilation
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_sign_of_a_zero_does_not_depend_on_threads(level, monkeypatch):
-    """Products that underflow add up to -0, or to 0 with zeros beyond the border, not all of which are multiplied."""
+    """Products that underflow add up to -0, or to 0 with zeros beyond the border, of which some are left out."""
     monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)
     x, w = np.full((1, 3, 36), -1e-25, np.float32), np.full((3, 20, 5), 1e-25, np.float32)
     attributes = {"strides": [2], "pads": [2, 2], "dilations": [3]}
