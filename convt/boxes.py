@@ -1,11 +1,12 @@
 """How large the boxes of a path are, and what they would cost."""
 
 import itertools
+import math
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from convt._levels import SHORT_LINE, TileLimits, multiplies_words, tile_limits
-from convt.cost import estimate, tile_vectors
+from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
@@ -29,6 +30,10 @@ COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4
+# Of a box that is not cut for more threads if weights come from memory, as every box reads all of them: threads
+# share its blocks of channels. 1024 to 512 channels, 4x4, ran 1.8 instead of 1.2 times as fast on two threads as on
+# one, 8x6 and 8x8 images 0.93 to 1.2 times as fast as in two boxes.
+FEW_BOX_CELLS = 32
 PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
 PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written by rows of so many
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
@@ -134,7 +139,9 @@ class Boxes(NamedTuple):
         layout, group, path = self.work.layout, self.work.geometry.group, self.path
         of_group = -(-threads // group)
         wanted = of_group * -(-layout.boxes // of_group)
-        if layout.boxes != wanted:
+        blocks = -(-self.work.geometry.out_channels // group // self.work.block)
+        few = math.prod(layout.box) <= FEW_BOX_CELLS and self.work.weights_bytes >= CACHED_WEIGHTS
+        if layout.boxes != wanted and not (few and blocks >= of_group):
             images = layout.run_length if layout.image_runs else 0
             layout = lay_out_boxes(cells, path, self.work.tile, self.scratch, wanted, images) or layout
 

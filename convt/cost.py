@@ -107,7 +107,7 @@ def estimate(work: Work) -> float:
     cycles = geometry.group * layout.boxes * of_box
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
     cycles += packing_cycles(work)
-    weights = geometry.out_channels * work.in_channels * work.kernel * work.weight_bytes
+    weights = work.weights_bytes
     if path.tiles and weights > NEAR_WEIGHTS:  # the factors of vectors have it
         readings = layout.boxes * readings_of_box(work)
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)

@@ -65,6 +65,11 @@ class Work:
         """Of a packed weight."""
         return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
 
+    @cached_property
+    def weights_bytes(self) -> int:
+        """Of all packed weights, without padding."""
+        return self.geometry.out_channels * self.in_channels * self.kernel * self.weight_bytes
+
     @property
     def dots(self) -> bool:
         """Whether pieces are multiplied in vectors, not in tile registers."""
