@@ -31,8 +31,8 @@ COLUMNS_MEGABYTE = 0.05
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4
 # Of a box that is not cut for more threads if weights come from memory, as every box reads all of them: threads
-# share its blocks of channels. 1024 to 512 channels, 4x4, ran 1.8 instead of 1.2 times as fast on two threads as on
-# one, 8x6 and 8x8 images 0.93 to 1.2 times as fast as in two boxes.
+# share its blocks of channels. 1024 to 512 channels, 4x4, ran 1.8 instead of 1.2 times as fast on two threads as
+# on one; 8x6 and 8x8 images ran 0.93 to 1.2 times as fast as in two boxes.
 FEW_BOX_CELLS = 32
 PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
 PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written by rows of so many
