@@ -14,7 +14,7 @@ from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
 from convt._levels cimport (
-    MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, leaves_out_zeros, positions_t, real_t, tap_t,
+    MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, WAITING_POSITIONS, positions_t, real_t, tap_t,
 )
 from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
 
@@ -64,7 +64,7 @@ cdef inline const tap_t *find_tile_taps(
     `MOST_ZEROS` that they meet beyond either end of the input. `at_end` has room for the list then."""
     cdef Py_ssize_t axis = table.n_axes - 1, t, first = classes.first_tap[i], gap = table.gap
     cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
-    if not table.row_runs or not leaves_out_zeros(positions):
+    if not table.row_runs or positions < WAITING_POSITIONS:
         return taps
     if cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0:
         return taps

@@ -32,7 +32,8 @@ cdef extern from "levels.h" nogil:
         int32_t after
     enum:
         MOST_ZEROS "CONVT_MOST_ZEROS"
-    bint leaves_out_zeros "CONVT_LEAVES_OUT_ZEROS" (Py_ssize_t)
+    cpdef enum:
+        WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps

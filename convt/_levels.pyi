@@ -16,6 +16,7 @@ ROW_TILE: int
 ROW_STRIP: int
 CACHE_LINE: int
 PAGE: int
+WAITING_POSITIONS: int
 
 def levels() -> list[str]: ...
 def most_pieces(level: str) -> int: ...

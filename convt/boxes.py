@@ -131,7 +131,7 @@ class Boxes(NamedTuple):
         else:
             # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
             few = positions <= MOST_GIVEN_POSITIONS
-        return few and -(-work.geometry.out_channels // work.geometry.group // work.block) >= threads
+        return few and work.blocks >= threads
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
@@ -139,9 +139,8 @@ class Boxes(NamedTuple):
         layout, group, path = self.work.layout, self.work.geometry.group, self.path
         of_group = -(-threads // group)
         wanted = of_group * -(-layout.boxes // of_group)
-        blocks = -(-self.work.geometry.out_channels // group // self.work.block)
         few = math.prod(layout.box) <= FEW_BOX_CELLS and self.work.weights_bytes >= CACHED_WEIGHTS
-        if layout.boxes != wanted and not (few and blocks >= of_group):
+        if layout.boxes != wanted and not (few and self.work.blocks >= of_group):
             images = layout.run_length if layout.image_runs else 0
             layout = lay_out_boxes(cells, path, self.work.tile, self.scratch, wanted, images) or layout
 

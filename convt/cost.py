@@ -243,8 +243,9 @@ def channel_cycles(work: Work) -> float:
         taps, n = taps_inside(layout, c.shifts, bordered), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
-        begun += TAP_CYCLES * taps * -(-n // work.vectors)
-        tiles += -(-n // work.vectors)
+        of_class = -(-n // work.vectors)
+        begun += TAP_CYCLES * taps * of_class
+        tiles += of_class
         once += listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
     again = 1.03 if layout.most_taps > 1 else 0.98

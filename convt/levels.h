@@ -11,15 +11,14 @@
 
 /* A tap of a tile of `channels`: where its first position reads, elements behind x, and how many of its first and of
    its last positions, up to CONVT_MOST_ZEROS, read zeros beyond the border, which may be left out. Vectors do so in
-   tiles of four positions and more: shorter ones wait for their sums anyway, and took up to 1.6 times as long with the
-   checks. Of taps that share their inputs, the first says what is left out after, the last what is before. */
+   tiles of CONVT_WAITING_POSITIONS and more: shorter ones wait for their sums anyway, and took up to 1.6 times as long
+   with the checks. Of taps that share their inputs, the first says what is left out after, the last what is before. */
 typedef struct {
     ptrdiff_t offset;
     int32_t before, after;
 } convt_tap;
 
-enum { CONVT_MOST_ZEROS = 2 };
-#define CONVT_LEAVES_OUT_ZEROS(positions) ((positions) > 3)
+enum { CONVT_MOST_ZEROS = 2, CONVT_WAITING_POSITIONS = 4 };
 _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */

@@ -85,7 +85,7 @@ INLINE void NAME(channels_run)(const int positions, const int vectors, const int
                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
                                ptrdiff_t soon_step, VECTOR (*sums)[WIDEST])
 {
-    const int checked = CONVT_LEAVES_OUT_ZEROS(positions), before = checked ? tap[taps - 1].before : 0;
+    const int checked = positions >= CONVT_WAITING_POSITIONS, before = checked ? tap[taps - 1].before : 0;
     const int end = positions + taps - 1 - (checked ? tap[0].after : 0);
     /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
     const REAL *rows[(MOST_POSITIONS(1) + 2 + 2) / 3];

@@ -38,3 +38,14 @@ def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: 
     if b is not None:
         packed[:, :outputs] = widen(b, packed.dtype.type).reshape(group, outputs)
     return packed.reshape(group, tiles, tile)
+
+
+def bias_of_sums(b: np.ndarray | None, dtype: type, channels: int) -> np.ndarray:
+    """Bias ``(M,)``, or None for zeros, for sums of so many channels, of which each of M may be several in turn.
+
+    -0 becomes 0: a sum of products that underflow is 0 or -0 by the zeros beyond the border that are multiplied,
+    which depend on the boxes.
+    """
+    if b is None:
+        return np.zeros(channels, dtype)
+    return np.repeat(widen(b, dtype) + dtype(0), channels // b.size)

@@ -15,7 +15,7 @@ from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
 from convt.cost import phase_rows_cycles
 from convt.geometry import ITEMSIZE, Geometry
-from convt.packing import pack_bias, pack_tiles, widen
+from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, splits
@@ -223,8 +223,7 @@ class BoxPlan(Plan):
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         dtype = np.float64 if self.dtype == "float64" else np.float32
-        channels = self.y_shape[1]
-        bias = np.zeros(channels, dtype) if b is None else np.repeat(plain_bias(b, dtype), channels // b.size)
+        bias = bias_of_sums(b, dtype, self.y_shape[1])
         return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.once, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
@@ -277,8 +276,8 @@ class NativePlan(Plan):
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry
         native = np.ascontiguousarray(w).reshape(geometry.group, geometry.in_channels // geometry.group, -1)
-        bias = np.zeros(geometry.out_channels, self.sum_dtype) if b is None else plain_bias(b, self.sum_dtype)
-        return native, np.ascontiguousarray(bias).reshape(geometry.group, -1)
+        bias = bias_of_sums(b, self.sum_dtype, geometry.out_channels)
+        return native, bias.reshape(geometry.group, -1)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias = packed
@@ -296,12 +295,6 @@ class NativePlan(Plan):
         if result is not y:
             y[...] = result
         return True
-
-
-def plain_bias(b: np.ndarray, dtype: type) -> np.ndarray:
-    """A bias that makes a sum of 0 or -0 the same: which of them one is of products that underflow depends on the
-    zeros beyond the border that are multiplied, and these on the boxes."""
-    return widen(b, dtype) + dtype(0)  # -0 becomes 0
 
 
 def even_part(n: int, most: int) -> int:

@@ -16,16 +16,13 @@ import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from convt._levels import MAX_AXES
+from convt._levels import MAX_AXES, WAITING_POSITIONS
 from convt.geometry import Axis, Geometry
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
 SUMS_BYTES = 1 << 19
 # Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
-# Tiles of fewer positions take as long: two vectors each are fewer sums than multiply-adds under way at once. Nor
-# do they leave out zeros, see levels.h.
-WAITING_POSITIONS = 4
 # Beyond this many places in a cell the lists of places outgrow the work.
 MOST_PLACES = 4096
 
@@ -262,7 +259,10 @@ class Tile(NamedTuple):
     leave_out: bool = False
 
     def cost(self, length: int) -> int:
-        """Relative time of a run."""
+        """Relative time of a run.
+
+        Tiles of few positions wait: two vectors each are fewer sums than multiply-adds under way at once.
+        """
         positions = -(-length // self.unit) * self.unit
         return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
 

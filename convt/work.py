@@ -56,6 +56,11 @@ class Work:
         return self.geometry.in_channels // self.geometry.group
 
     @cached_property
+    def blocks(self) -> int:
+        """Blocks of output channels of a group."""
+        return -(-self.geometry.out_channels // self.geometry.group // self.block)
+
+    @cached_property
     def kernel(self) -> int:
         """Kernel positions."""
         return self.geometry.kernel_positions
