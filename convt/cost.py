@@ -85,6 +85,9 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
+# To pack two channels of 16 positions, more for each piece, and to begin a line of them. 80 random layers in tile
+# registers took 1.08 (float32) and 1.03 times as long as by their best paths without these, and 1.03 and 1.01 with.
+PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
 # To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
@@ -134,8 +137,10 @@ def packing_cycles(work: Work) -> float:
     layout, path, item = work.layout, work.path, ITEMSIZE[work.dtype]
     places = work.geometry.group * layout.boxes * layout.new_elements
     packed = places * work.in_channels
-    if path in (POSITION_TILES, POSITION_WORDS):
+    if path == POSITION_WORDS:
         return 0.25 * packed
+    if path.tiles and not path.along_channels:
+        return pairs_packed(work, places)
     if path.tiles:
         of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * work.pieces
         return (1.5 if path.image_runs else 1) * of_element * packed
@@ -146,12 +151,27 @@ def packing_cycles(work: Work) -> float:
         return of_place * places * -(-work.in_channels // work.lanes) * work.lanes
     cycles = (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
     if not work.in_place:
-        last = layout.axes[-1]
-        height = layout.axes[-2].pitch if len(layout.box) > 2 else 1
-        rows = height if last.pitch == last.input else 1  # are one line without zeros
-        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / (rows * last.pitch)
-        cycles += PLANE_CYCLES * packed / (height * last.pitch)
+        line, plane = line_and_plane(layout)
+        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / line
+        cycles += PLANE_CYCLES * packed / plane
     return cycles
+
+
+def line_and_plane(layout: BoxLayout) -> tuple[int, int]:
+    """Positions of a line that is packed at once, lanes along positions, and of a plane of a box's input: one line
+    if there are no zeros between its rows."""
+    last = layout.axes[-1]
+    plane = last.pitch * (layout.axes[-2].pitch if len(layout.box) > 2 else 1)
+    return plane if last.pitch == last.input else last.pitch, plane
+
+
+def pairs_packed(work: Work, places: float) -> float:
+    """Cycles to pack so many places in pairs of channels, lanes along positions."""
+    lines = places / line_and_plane(work.layout)[0]
+    vectors = places / 16 + lines  # the last of a line filled or not
+    together = 2 if work.dots else 32
+    pairs = -(-work.in_channels // together) * together / 2
+    return pairs * ((PAIRS_CYCLES + PIECE_PAIRS_CYCLES * work.pieces) * vectors + PAIRS_LINE_CYCLES * lines)
 
 
 def readings_of_box(work: Work) -> int:
@@ -397,7 +417,8 @@ def tile_cycles(work: Work) -> float:
         if path.along_channels:
             added = column_additions(work) * layout.input_elements
         else:
-            added = 3 * half_tiles * block * work.kernel
+            kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements) / work.lanes
+            added = (5 * half_tiles + kept) * block * work.kernel
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
     product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
