@@ -297,6 +297,7 @@ def run(
     operands.y = cnp.PyArray_BYTES(y)
     if table.in_panels:
         operands.w = cnp.PyArray_BYTES(weights)
+        operands.w_end = operands.w + cnp.PyArray_NBYTES(weights)
         weights = bias  # nothing is packed
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)

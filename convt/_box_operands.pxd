@@ -24,6 +24,7 @@ cdef struct Operands:
     const char *x
     const char *x_end  # of its memory
     const char *w  # as given, where weights are read while a box is computed
+    const char *w_end
     char *y
     const cnp.npy_intp *x_strides
     const cnp.npy_intp *y_strides

@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memmove, memset
 from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
-from convt._box_weights cimport Given, begin_panel, pack_panel, panel_rows
+from convt._box_weights cimport Given, begin_panel, pack_block_panel, pack_panel, panel_rows
 from convt._levels cimport (
     MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, WAITING_POSITIONS, positions_t, real_t, tap_t,
 )
@@ -514,6 +514,10 @@ cdef bint multiply(
             return True
         add_columns_along_channels(table, box, block, products, sums)
     elif table.along_channels:
+        if table.in_panels:
+            if pack_block_panel(table, operands, box.group, block, <real_t *> scratch.panel):
+                return True
+            weights = <const real_t *> scratch.panel - table.weight_offset[block, 0]
         runs = count_runs(table, box, &length)
         multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch)
     elif table.columns_first:

@@ -67,7 +67,7 @@ cdef class BoxTable:
     # summation, so that nothing it follows from may depend on threads.
     cdef readonly Py_ssize_t slice
     cdef bint along_channels, double, columns_first
-    cdef bint in_panels  # weights are read as they were given, columns [channel][kernel position]
+    cdef bint in_panels  # weights are read as they were given; where columns are first, [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
@@ -107,3 +107,4 @@ cdef class BoxTable:
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)
     cdef Py_ssize_t count_panel(self)
+    cdef Py_ssize_t block_weights(self, Py_ssize_t block) noexcept nogil

@@ -59,8 +59,8 @@ cdef class BoxTable:
     ----------
     work : convt.work.Work
     in_panels : bool
-        Of columns first along channels: weights are read as they were given while a box is computed, in their own
-        order.
+        Along channels: weights are read as they were given while a box is computed, of columns first in their own
+        order, otherwise packed a block at a time.
     """
 
     def __init__(self, work, bint in_panels):
@@ -331,6 +331,17 @@ cdef class BoxTable:
         return n * (self.input_elements + self.more_positions())
 
     cdef Py_ssize_t count_panel(self):
-        """Elements of a panel of weights, packed for tile registers, and of what is read of it at once, widened."""
+        """Elements of a panel of weights, if it is packed, and of what is read of it at once, widened."""
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
-        return rows * self.panel if self.in_panels else 0
+        if not self.in_panels:
+            return 0
+        if self.columns_first:
+            return rows * self.panel
+        return self.block_weights(0) + self.block * self.kernel + MAX_LANES
+
+    cdef Py_ssize_t block_weights(self, Py_ssize_t block) noexcept nogil:
+        """Elements of a block's packed weights; block 0 is as wide as any."""
+        cdef Py_ssize_t i, elements = 0
+        for i in range(self.products.n):
+            elements += self.padded(self.columns(self.products, block, i)) * self.products.taps(i) * self.depth
+        return elements

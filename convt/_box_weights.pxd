@@ -36,3 +36,7 @@ cdef bint pack_panel(
     BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
     float *panel,
 ) noexcept nogil
+
+cdef bint pack_block_panel(
+    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, real_t *panel
+) noexcept nogil

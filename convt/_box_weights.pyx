@@ -18,7 +18,7 @@ from libc.string cimport memcpy, memset
 from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS
 from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
-from convt._levels cimport CACHE_LINE, TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._levels cimport CACHE_LINE, MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, real_t
 from convt._machine cimport begin_floating, end_floating
 from convt._micro_kernels cimport all_finite, transpose, transpose_to
 
@@ -36,16 +36,20 @@ cdef extern from * nogil:
     void prefetch "__builtin_prefetch" (const void *, int, int)
 
 cdef enum:
-    MOST_TURNED = 256  # kernel positions of which 32 channels fit the caches
     GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels, kernel 1024, to one took 0.88 to 0.93 of a call
     RUNS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
     LEAST_RUNS = 4  # channels then
     SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
-    FETCHED = 2048  # bytes of weights that are fetched before their use, at least
+    FETCHED = 8192  # bytes of weights that are fetched before their use, at least
     # Any weights between these magnitudes, as the bits of floats, can be multiplied in pieces by any x between them:
     # 2**-51 and 2**50, see `multipliable`.
     EVER_LEAST = 76 << 23
     EVER_MOST = 177 << 23
+
+
+cdef inline Py_ssize_t input_chunks(BoxTable table) noexcept nogil:
+    """Input channels of a group, in whole tile registers."""
+    return (table.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
 
 
 cdef void begin_columns(
@@ -72,26 +76,40 @@ cdef inline void sum_up_magnitudes(const Given *given, uint32_t *magnitudes) noe
         magnitudes[1] = max(magnitudes[1], given.most[i])
 
 
-cdef inline const real_t *fetch_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
-    """The weights of an input channel; halves are widened into `wide`."""
+cdef inline bint outside_magnitudes(const Given *given) noexcept nogil:
+    """Whether a weight is not one that any x between the same magnitudes can be multiplied by in pieces."""
+    cdef uint32_t magnitudes[2]
+    sum_up_magnitudes(given, magnitudes)
+    return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
+
+
+cdef inline const real_t *widen_channel(BoxTable table, const Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
+    """The weights of an input channel where they lie or, of halves, in `wide`."""
     cdef const char *first = given.first + c * given.channel_step
-    cdef Py_ssize_t i
-    # Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms.
-    for i from 0 <= i < given.channel_bytes by CACHE_LINE:
-        prefetch(first + given.ahead + i, 0, 2)
     if real_t is float and given.halves:
         table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
         return wide
     return <const real_t *> first
 
 
+cdef inline void fetch_after(const Given *given, Py_ssize_t c) noexcept nogil:
+    """What is read some time after the weights of input channel c.
+
+    Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms.
+    """
+    cdef const char *first = given.first + c * given.channel_step + given.ahead
+    cdef Py_ssize_t i
+    for i from 0 <= i < given.channel_bytes by CACHE_LINE:
+        prefetch(first + i, 0, 2)
+
+
 cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
-    """`fetch_channel`, looked at, but for what `split_right` looks at.
+    """`widen_channel`, looked at, but for what `split_right` looks at.
 
     Whoever needs them next finds them in the first-level cache: passes of their own would read large weights from
-    memory again.
+    memory again. Later ones are fetched meanwhile, not before, when reading would wait for them.
     """
-    cdef const real_t *source = fetch_channel(table, given, c, wide)
+    cdef const real_t *source = widen_channel(table, given, c, wide)
     cdef uint32_t least, most
     if not table.guarded:
         given.finite &= all_finite(table, source, given.width)
@@ -99,6 +117,7 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
         table.level.tiles.magnitudes(source, given.width, &least, &most)
         given.least[0] = min(given.least[0], least - 1)
         given.most[0] = max(given.most[0], most)
+    fetch_after(given, c)
     return source
 
 
@@ -371,7 +390,7 @@ cdef void begin_panel(
     Given *given,
 ) noexcept nogil:
     given.dtype, given.halves = operands.dtype, not operands.plain
-    given.first = operands.w
+    given.first, given.array_end = operands.w, operands.w_end
     begin_columns(table, given, group, block, first, width)
 
 
@@ -388,7 +407,8 @@ cdef const real_t *panel_rows(
     cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
     step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
     for i in range(channels if fetch or not as_given else 0):
-        fetch_channel(table, given, c + i, wide + i * padded)
+        widen_channel(table, given, c + i, wide + i * padded)
+        fetch_after(given, c + i)
     if as_given:
         return source
     for i in range(n):
@@ -411,7 +431,6 @@ cdef bint pack_panel(
     """
     cdef Given given
     cdef Py_ssize_t c, v, done, tile, step
-    cdef uint32_t magnitudes[2]
     cdef float *wide = panel + table.padded(width) * table.depth
     cdef const float *source
     cdef float *target
@@ -428,8 +447,25 @@ cdef bint pack_panel(
                     given.least, given.most,
                 )
             done += tile
-    sum_up_magnitudes(&given, magnitudes)
-    return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
+    return outside_magnitudes(&given)
+
+
+cdef bint pack_block_panel(
+    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, real_t *panel
+) noexcept nogil:
+    """A whole block of whole vectors, as `pack_block` packs it.
+
+    Returns whether a weight is not finite or, for tile registers, as `pack_panel` does (or memory was refused).
+    """
+    cdef Given given
+    cdef Py_ssize_t first, end = input_chunks(table) * TILE_CHANNELS if table.pieces else table.in_channels
+    cdef real_t *wide = panel + table.block_weights(block)
+    begin_panel(table, operands, group, block, 0, table.block_width(block) * table.kernel, &given)
+    for first from 0 <= first < end by table.slice:
+        given.begin, given.end = first, min(end, first + table.slice)
+        if not pack_whole_vectors(table, &given, wide, block, panel - table.weight_offset[block, 0]):
+            return True
+    return outside_magnitudes(&given) if table.guarded else not given.finite
 
 
 cdef void gather_columns(
@@ -534,11 +570,6 @@ cdef bint pack_small_groups(
             if bias_order[i] >= 0:
                 bias[group * table.group_biases + i] = b[group * table.out_channels + bias_order[i]]
     return all_finite(table, w, table.group * n)
-
-
-cdef inline Py_ssize_t input_chunks(BoxTable table) noexcept nogil:
-    """Input channels of a group, in whole tile registers."""
-    return (table.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
 
 
 cdef bint pack_task(

@@ -13,6 +13,7 @@ cpdef enum:
     # each class at once.
     PAIRS_CHANNELS = 32
     FEW_COLUMNS = 32  # of columns first
+    MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
     NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
     SHORT_ROW = 4  # vectors: rows of fewer are short
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most

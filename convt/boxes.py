@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from convt._levels import SHORT_LINE, TileLimits, multiplies_words, tile_limits
+from convt._levels import MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words, tile_limits
 from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
@@ -39,6 +39,7 @@ PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written b
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
 MOST_GIVEN_POSITIONS = 64
 MOST_PANEL_COLUMNS = 1 << 15
+EQUAL_SHARES = 1.125  # of the mean of threads' blocks, that a thread may have
 
 
 class ScratchLimits(NamedTuple):
@@ -65,7 +66,7 @@ class Boxes(NamedTuple):
     work: Work
     scratch: ScratchLimits
     cycles: float
-    in_panels: bool = False  # weights that are used once are multiplied panel by panel, in their own order
+    in_panels: bool = False  # weights that are used once are multiplied panel by panel
 
     @property
     def path(self) -> Path:
@@ -114,24 +115,30 @@ class Boxes(NamedTuple):
         return best
 
     def fit_panels(self, threads: int) -> bool:
-        """Whether weights that are used once are multiplied panel by panel, in their own order.
+        """Whether weights that are used once are multiplied panel by panel: of columns first in their own order,
+        otherwise as packed blocks, which stay in the caches.
 
-        It must be the only box, of few positions, and a group have blocks of channels enough for the threads.
-        Columns are limited by the scratch: their products take a row more than without panels.
+        It must be the only box, and a group have blocks of channels enough for the threads. Columns first are
+        limited by their positions and by the scratch: their products take a row more than without panels.
         """
         work, path = self.work, self.path
-        if not path.along_channels or not path.columns_first or work.layout.boxes > 1:
+        if not path.along_channels or work.layout.boxes > 1 or work.blocks < threads:
             return False
+        if not path.columns_first:
+            channels = work.geometry.out_channels // work.geometry.group
+            whole_vectors = work.block % work.lanes == channels % work.lanes == 0
+            # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
+            of_thread = -(-work.blocks // threads)
+            equal_shares = of_thread * threads <= EQUAL_SHARES * work.blocks
+            return whole_vectors and equal_shares and 1 < work.kernel <= MOST_TURNED
         if work.block * work.kernel > MOST_PANEL_COLUMNS:
             return False
         positions = work.layout.input_elements
         if path.tiles:
             # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
-            few = 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
-        else:
-            # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
-            few = positions <= MOST_GIVEN_POSITIONS
-        return few and work.blocks >= threads
+            return 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
+        # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
+        return positions <= MOST_GIVEN_POSITIONS
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, POSITION_TILES, POSITION_WORDS, Path
+from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
 from convt.work import Work
 
@@ -85,8 +85,8 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
-# To pack two channels of 16 positions, more for each piece, and to begin a line of them. 80 random layers in tile
-# registers took 1.08 (float32) and 1.03 times as long as by their best paths without these, and 1.03 and 1.01 with.
+# To pack two channels of 16 positions, more for each piece, and to begin a line of them. In tile registers 80
+# random layers took 1.08 (float32) and 1.03 times as long as by their best paths without these, 1.03 and 1.01 with.
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves

@@ -305,12 +305,12 @@ static inline __m512i convt_pieces_join(__m256i low, __m256i high)
 
 /* Two channels of 16 places, one word of two bfloat16 per place and piece, 0 where not `some`; NULL is a line of zeros,
    and `whole` lines are all there. Their magnitudes extend the range. */
-INLINE void convt_pieces_pair(const int pieces, const int precision, const int whole, const void *even,
-                              const void *odd, __mmask16 some, convt_pieces_range *range, __m512i *words)
+INLINE void convt_pieces_pair(const int pieces, const int precision, const int whole, const void *even, const void *odd,
+                              __mmask16 some, convt_pieces_range *range, __m512i *words)
 {
     if (precision == 8) { /* as they are */
-        words[0] = convt_pieces_join(convt_pieces_load_halves(whole, even, some),
-                                     convt_pieces_load_halves(whole, odd, some));
+        words[0] =
+            convt_pieces_join(convt_pieces_load_halves(whole, even, some), convt_pieces_load_halves(whole, odd, some));
         convt_pieces_extend(precision, range, words[0]);
         return;
     }
@@ -384,7 +384,10 @@ INLINE int convt_pieces_channels_of(const int pieces, const int precision, const
                                     uint32_t most)
 {
     const int whole = channels == 32 && n == 16;
-#define BLOCK(whole)                                                                                                       (precision == 8                                                                                                             ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, least, most)                     : convt_pieces_split_block(pieces, precision, whole, x, channel_step, channels, n, target, x_step, least, most))
+#define BLOCK(whole)                                                                                                   \
+    (precision == 8 ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, least, most) \
+                    : convt_pieces_split_block(pieces, precision, whole, x, channel_step, channels, n, target, x_step, \
+                                               least, most))
     return whole ? BLOCK(1) : BLOCK(0);
 #undef BLOCK
 }

@@ -401,12 +401,12 @@ def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int
     """Boxes with the same sums whose weights are multiplied panel by panel in one call; None if they do not
     gain."""
     work = boxes.work
-    found: Boxes | None = boxes
+    candidates = [boxes]
     larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)
     if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel:
         # Where a place has one tap, columns first have nothing to add up. (Of vectors, a sum of products that all
         # underflow can be -0, but not once it is added to 0.)
-        found = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
-    if found and found.fit_panels(-(-threads // work.geometry.group)):
-        return found._replace(in_panels=True)
-    return None
+        columns = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
+        candidates = [*([columns] if columns else []), boxes]
+    of_group = -(-threads // work.geometry.group)
+    return next((found._replace(in_panels=True) for found in candidates if found.fit_panels(of_group)), None)

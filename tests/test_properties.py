@@ -1204,6 +1204,53 @@ def test_operands_that_panels_refuse_give_the_bits_of_a_layer(
     np.testing.assert_array_equal(bits(once), bits(layer))
 
 
+BLOCK_WAYS = [
+    pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
+    for level, path in WAYS
+    if path in (paths.CHANNELS, paths.CHANNEL_IMAGES, paths.CHANNEL_TILES, paths.CHANNEL_TILE_IMAGES)
+    for dtype in DTYPES
+    if not path.in_pieces or in_pieces(level, dtype)
+]
+
+
+@pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 100, 4, 3), (100, 768, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((3, 72, 4), (72, 192, 5), {"strides": [3], "dilations": [2], "group": 3}),
+        ((1, 2100, 2, 3), (2100, 192, 3, 3), {}),  # several slices of channels
+    ],
+)
+def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(len(w_shape))
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
+    with forced(way), counted_panels() as panels:
+        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)(x)
+        assert not panels
+        once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
+    assert panels
+    np.testing.assert_array_equal(bits(once), bits(layer))
+
+
+@pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
+@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e-37])
+@pytest.mark.parametrize("index", [(0, 0, 0, 0), (-1, -1, 1, 0)])  # the first block and the last
+def test_weights_that_blocks_refuse_give_the_bits_of_a_layer(way, dtype, index, value):
+    rng = np.random.default_rng(3)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 90, 5, 4), (90, 96, 3, 3)))
+    with np.errstate(over="ignore"):
+        w[index] = value
+    with forced(way), counted_panels() as panels:
+        layer = convt.ConvTranspose(w, n_threads=1)(x)
+        once = np.ones_like(layer)
+        convt.conv_transpose(x, w, out=once, n_threads=1)
+    assert panels
+    np.testing.assert_array_equal(bits(once), bits(layer))
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("channels", [4, 64, 1024, 2048, 4096, 20_000])
