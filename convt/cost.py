@@ -86,7 +86,8 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them. In tile registers 80
-# random layers took 1.08 (float32) and 1.03 times as long as by their best paths without these, 1.03 and 1.01 with.
+# random layers took 1.08 (float32) and 1.03 times as long as by their best paths without these, with them 1.03
+# and 1.01.
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
 
 LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
