@@ -1220,7 +1220,7 @@ BLOCK_WAYS = [
     [
         ((2, 100, 4, 3), (100, 768, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((3, 72, 4), (72, 192, 5), {"strides": [3], "dilations": [2], "group": 3}),
-        ((1, 2100, 2, 3), (2100, 192, 3, 3), {}),  # several slices of channels
+        ((1, 1200, 2, 3), (1200, 192, 3, 3), {}),  # several slices of channels
     ],
 )
 def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
@@ -1555,7 +1555,7 @@ def test_every_path_is_reached(way):
         (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1, 0),
         (paths.CHANNEL_IMAGES, (64, 256, 2, 2), (256, 64, 4, 4), 1, 1),
         (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32, 0),
-        (paths.POSITION_COLUMNS, (1, 128, 64, 64), (128, 1, 7, 7), 1, 0),
+        (paths.POSITION_COLUMNS, (1, 256, 64, 64), (256, 2, 5, 5), 1, 0),
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
