@@ -265,7 +265,7 @@ def run(
     """Compute y, every element of it.
 
     Returns whether that was possible: tile registers refuse magnitudes that they would lose, panels of
-    vectors products that are not finite. y is undefined otherwise.
+    vectors weights or products that are not finite. y is undefined otherwise.
 
     Parameters
     ----------

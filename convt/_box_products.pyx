@@ -3,7 +3,8 @@
 
 The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output, slice by slice
 of very many input channels. With columns first every input is multiplied by every kernel position, and the products of
-each output are added up; weights that are used once may be multiplied as they were given then (`multiply_panels`).
+each output are added up; weights that are used once may be multiplied as they were given then (`multiply_panels`), and
+otherwise packed block by block.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -517,7 +518,7 @@ cdef bint multiply(
         if table.in_panels:
             if pack_block_panel(table, operands, box.group, block, <real_t *> scratch.panel):
                 return True
-            weights = <const real_t *> scratch.panel - table.weight_offset[block, 0]
+            weights = <const real_t *> scratch.panel
         runs = count_runs(table, box, &length)
         multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch)
     elif table.columns_first:

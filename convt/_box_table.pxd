@@ -7,8 +7,8 @@ from convt._levels cimport convt_level, halves_t, tap_t
 cdef enum:
     MAX_LANES = 16
     MAX_VECTORS = 4  # of a tile with lanes along channels
-    # Of weights that are used once, at most, at a time: a quarter of a second-level cache, or half of one of 512 KB
-    # where registers are few: 33 MB took 0.82 of the time of twice as much.
+    # Of weights that are used once, at most, at a time, where columns are first: a quarter of a second-level cache, or
+    # half of one of 512 KB where registers are few: 33 MB took 0.82 of the time of twice as much.
     PANEL_BYTES = 1 << 19
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
@@ -23,6 +23,7 @@ cdef enum:
     # stores, which the third-level cache takes three times as fast. 4 MB took 0.57 to 0.98 of the time (Zen 4, four
     # layers). On Intel's they take 1.9 times as long through the caches.
     ONE_CHANNEL_STREAM = 1 << 23
+    TURNED_CHANNELS = 33  # of 32, as they would share few sets of the first-level cache otherwise
     SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
 
 cdef enum:
@@ -68,7 +69,8 @@ cdef class BoxTable:
     cdef readonly Py_ssize_t slice
     cdef bint along_channels, double, columns_first
     cdef bint in_panels  # weights are read as they were given; where columns are first, [channel][kernel position]
-    cdef Py_ssize_t panel  # columns of weights that are multiplied at once then
+    cdef Py_ssize_t panel  # columns of weights that are multiplied at once where these are first
+    cdef Py_ssize_t block_weights  # most elements of a block's packed weights in panels
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     # In one pass only: of one input channel, classes of whole rows of places, some taps of which are not for all of
@@ -107,4 +109,5 @@ cdef class BoxTable:
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)
     cdef Py_ssize_t count_panel(self)
-    cdef Py_ssize_t block_weights(self, Py_ssize_t block) noexcept nogil
+    cdef Py_ssize_t wide_size(self) noexcept nogil
+    cdef Py_ssize_t turned_size(self) noexcept nogil

@@ -7,7 +7,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from convt._levels cimport CACHE_LINE, MANY_SUMS, MAX_ROWS, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd, tap_t
+from convt._levels cimport (
+    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd, tap_t,
+)
 
 from convt.geometry import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
@@ -186,6 +188,8 @@ cdef class BoxTable:
         weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         for b in range(self.blocks):
+            if in_panels:
+                offset_w = 0  # each block is packed to where the one before it was
             for i in range(self.products.n):
                 weight_offset[b, i] = offset_w
                 width = self.padded(self.columns(self.products, b, i))
@@ -193,6 +197,7 @@ cdef class BoxTable:
                 # Along channels the bias is added to outputs, otherwise to columns or, of columns first, to their sums.
                 bias_offset[b, i] = b * block if along_channels else offset_b
                 offset_b += width + (self.block_width(b) if columns_first else 0)
+            self.block_weights = max(self.block_weights, offset_w)
         self.weight_offset, self.bias_offset = weight_offset, bias_offset
         sums_before = np.zeros((self.blocks, self.classes.n + 1), dtype=np.int64)
         for b in range(self.blocks):
@@ -331,17 +336,16 @@ cdef class BoxTable:
         return n * (self.input_elements + self.more_positions())
 
     cdef Py_ssize_t count_panel(self):
-        """Elements of a panel of weights, if it is packed, and of what is read of it at once, widened."""
+        """Elements of a panel of weights, packed if it is not multiplied as given, and of what that needs."""
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
         if not self.in_panels:
             return 0
-        if self.columns_first:
-            return rows * self.panel
-        return self.block_weights(0) + self.block * self.kernel + MAX_LANES
+        return rows * self.panel if self.columns_first else self.block_weights + self.wide_size() + self.turned_size()
 
-    cdef Py_ssize_t block_weights(self, Py_ssize_t block) noexcept nogil:
-        """Elements of a block's packed weights; block 0 is as wide as any."""
-        cdef Py_ssize_t i, elements = 0
-        for i in range(self.products.n):
-            elements += self.padded(self.columns(self.products, block, i)) * self.products.taps(i) * self.depth
-        return elements
+    cdef Py_ssize_t wide_size(self) noexcept nogil:
+        """Elements of a block's weights of one input channel, whole vectors of which are read."""
+        return self.block * self.kernel + MAX_LANES
+
+    cdef Py_ssize_t turned_size(self) noexcept nogil:
+        """Elements of a block's weights of the channels of a tile register, lanes along outputs."""
+        return self.block * self.kernel * TURNED_CHANNELS if self.pieces and self.kernel <= MOST_TURNED else 0

@@ -4,8 +4,8 @@
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
 channels at each place of the class, slice by slice where input channels are very many; for tile registers as ``[32
 channels][tap][piece][channel][column]``, and in words as ``[tap][word][column]``. A task packs a block, or a part of
-its input channels where blocks are too few for the threads. Weights that are used once may be read, or packed for
-tile registers, by whoever multiplies them, a panel of columns at a time.
+its input channels where blocks are too few for the threads. Weights that are used once may be read or packed by
+whoever multiplies them, a panel of columns or a block at a time.
 """
 
 cimport numpy as cnp
@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
-from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS
+from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, TURNED_CHANNELS
 from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
 from convt._levels cimport CACHE_LINE, MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, real_t
 from convt._machine cimport begin_floating, end_floating
@@ -95,7 +95,8 @@ cdef inline const real_t *widen_channel(BoxTable table, const Given *given, Py_s
 cdef inline void fetch_after(const Given *given, Py_ssize_t c) noexcept nogil:
     """What is read some time after the weights of input channel c.
 
-    Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms.
+    Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms, and in
+    blocks of a call 7.2 -> 5.6 by fetching more of them, after c is read.
     """
     cdef const char *first = given.first + c * given.channel_step + given.ahead
     cdef Py_ssize_t i
@@ -159,11 +160,13 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, n_taps, tile, channel, turned_step, step
+    cdef Py_ssize_t i, t, v, c, k, count, place, n_taps, tile, channel, step
+    cdef Py_ssize_t turned_step = TURNED_CHANNELS * lanes
     cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
-    cdef real_t *turned  # of each vector and kernel position, the channels that tiles hold
+    # Of each vector and kernel position, the channels that tiles hold.
+    cdef real_t *turned = wide + (table.wide_size() if given.halves else 0)
     cdef const real_t *channels = NULL
     cdef const real_t *end = <const real_t *> given.array_end
     cdef const real_t *source
@@ -172,15 +175,11 @@ cdef bint pack_whole_vectors(
     cdef real_t copies[MAX_LANES * MAX_LANES]
     if not table.along_channels or width % lanes or table.kernel == 1 or table.pieces and table.kernel > MOST_TURNED:
         return False
-    # Kernel positions 2 KB apart would share few sets of the first-level cache.
-    turned_step = (TILE_CHANNELS + 1) * lanes
-    i = turned_step * sizeof(real_t) if table.pieces else 0
-    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t) + i)
+    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t))
     if place_of == NULL:
         return False
     tile_of = place_of + table.kernel * vectors
     next_of = tile_of + table.kernel * vectors
-    turned = <real_t *> (next_of + table.kernel * vectors)
     for i in range(table.kernel * vectors):
         place_of[i] = -1  # a kernel position that reaches no input
     for i in range(table.products.n):
@@ -453,17 +452,17 @@ cdef bint pack_panel(
 cdef bint pack_block_panel(
     BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, real_t *panel
 ) noexcept nogil:
-    """A whole block of whole vectors, as `pack_block` packs it.
+    """A whole block, as `pack_block` packs one of whole vectors.
 
     Returns whether a weight is not finite or, for tile registers, as `pack_panel` does (or memory was refused).
     """
     cdef Given given
     cdef Py_ssize_t first, end = input_chunks(table) * TILE_CHANNELS if table.pieces else table.in_channels
-    cdef real_t *wide = panel + table.block_weights(block)
+    cdef real_t *wide = panel + table.block_weights
     begin_panel(table, operands, group, block, 0, table.block_width(block) * table.kernel, &given)
     for first from 0 <= first < end by table.slice:
         given.begin, given.end = first, min(end, first + table.slice)
-        if not pack_whole_vectors(table, &given, wide, block, panel - table.weight_offset[block, 0]):
+        if not pack_whole_vectors(table, &given, wide, block, panel):
             return True
     return outside_magnitudes(&given) if table.guarded else not given.finite
 
@@ -652,8 +651,10 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     if tasks % n_threads:
         parts = min(input_chunks(table), (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
-    widened = table.in_channels * table.block * table.kernel if array.halves else 0
-    wide = empty_aligned((n_threads, widened + MAX_LANES), b.dtype, WORKSPACES)
+    widened = table.in_channels * table.block * table.kernel + MAX_LANES if array.halves else 0
+    wide = empty_aligned(
+        (n_threads, max(widened, table.wide_size() + table.turned_size())), b.dtype, WORKSPACES
+    )
     small = not (table.along_channels or table.pieces or array.halves) and table.group > 1
     small &= table.group_biases + table.in_channels * table.out_channels * table.kernel <= SMALL_GROUP
     small &= table.group_weights <= SMALL_GROUP  # with what is packed for taps that places lack

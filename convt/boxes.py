@@ -9,6 +9,7 @@ from convt._levels import MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words,
 from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
+from convt.shares import even_parts
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
@@ -116,22 +117,23 @@ class Boxes(NamedTuple):
 
     def fit_panels(self, threads: int) -> bool:
         """Whether weights that are used once are multiplied panel by panel: of columns first in their own order,
-        otherwise as packed blocks, which stay in the caches.
+        otherwise block by block: packed when they are multiplied, from the caches.
 
         It must be the only box, and a group have blocks of channels enough for the threads. Columns first are
         limited by their positions and by the scratch: their products take a row more than without panels.
         """
         work, path = self.work, self.path
-        if not path.along_channels or work.layout.boxes > 1 or work.blocks < threads:
+        if not path.along_channels or work.layout.boxes > 1:
             return False
         if not path.columns_first:
-            channels = work.geometry.out_channels // work.geometry.group
-            whole_vectors = work.block % work.lanes == channels % work.lanes == 0
+            # What `pack_whole_vectors` of _box_weights packs.
+            channels, vectors = work.geometry.out_channels // work.geometry.group, work.lanes
+            whole_vectors = work.block % vectors == channels % vectors == 0 and work.kernel > 1
             # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
-            of_thread = -(-work.blocks // threads)
-            equal_shares = of_thread * threads <= EQUAL_SHARES * work.blocks
-            return whole_vectors and equal_shares and 1 < work.kernel <= MOST_TURNED
-        if work.block * work.kernel > MOST_PANEL_COLUMNS:
+            parts = even_parts(work.geometry.group, threads)
+            equal_shares = -(-work.blocks // parts) * parts <= EQUAL_SHARES * work.blocks
+            return whole_vectors and equal_shares and not (path.tiles and work.kernel > MOST_TURNED)
+        if work.block * work.kernel > MOST_PANEL_COLUMNS or work.blocks < -(-threads // work.geometry.group):
             return False
         positions = work.layout.input_elements
         if path.tiles:

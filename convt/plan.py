@@ -18,7 +18,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
-from convt.shares import TASKS_TO_BALANCE, splits
+from convt.shares import TASKS_TO_BALANCE, even_parts, splits
 from convt.tiling import Cells, cut
 
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
@@ -191,7 +191,10 @@ class BoxPlan(Plan):
         sliced = self.table.slice < geometry.in_channels // geometry.group
         self.slice = self.table.slice if sliced else 0
         whole = layout.chains * geometry.group
-        self.splits = splits(layout, geometry.group, self.table.weight_blocks, threads)
+        if boxes.in_panels and not path.columns_first:
+            self.splits = even_parts(geometry.group, threads)
+        else:
+            self.splits = splits(layout, geometry.group, self.table.weight_blocks, threads)
         self.threads = max(1, min(threads, whole * self.splits))
         # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
         self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))
@@ -385,8 +388,8 @@ def make_plan(
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
             continue
-        panels = boxes_in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else None
-        if panels:
+        in_panels = boxes_in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else []
+        for panels in in_panels:
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels, once)
             if given.workspace <= MOST_WORKSPACE:
                 return given
@@ -397,16 +400,15 @@ def make_plan(
     return fallback("no box of cells fits the scratch")
 
 
-def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> Boxes | None:
-    """Boxes with the same sums whose weights are multiplied panel by panel in one call; None if they do not
-    gain."""
+def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> list[Boxes]:
+    """Boxes with the same sums whose weights are multiplied panel by panel in one call, the best first; none if they
+    do not gain."""
     work = boxes.work
-    candidates = [boxes]
+    candidates: list[Boxes | None] = [boxes]
     larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)
     if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel:
         # Where a place has one tap, columns first have nothing to add up. (Of vectors, a sum of products that all
         # underflow can be -0, but not once it is added to 0.)
         columns = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
-        candidates = [*([columns] if columns else []), boxes]
-    of_group = -(-threads // work.geometry.group)
-    return next((found._replace(in_panels=True) for found in candidates if found.fit_panels(of_group)), None)
+        candidates.insert(0, columns)
+    return [found._replace(in_panels=True) for found in candidates if found and found.fit_panels(threads)]

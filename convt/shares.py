@@ -37,6 +37,11 @@ def splits(layout: BoxLayout, group: int, blocks: int, threads: int) -> int:
     return 1 + next(i for i, share in enumerate(shares) if share <= AS_GOOD * min(shares))
 
 
+def even_parts(group: int, threads: int) -> int:
+    """Parts of a group's blocks, each of which packs the only box's input: so few that threads have equally many."""
+    return threads // math.gcd(group, threads)
+
+
 def chain_cells(layout: BoxLayout) -> list[int]:
     """Cells of each chain of boxes, in the order of their tasks."""
     sizes_on_axis = []

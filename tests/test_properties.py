@@ -81,14 +81,15 @@ def forced(way):
 
 @contextmanager
 def counted_panels():
-    """Plans that read weights panel by panel while a box is computed, as they run."""
+    """Plans that read weights panel by panel while a box is computed, as they run, and whether they could."""
     panels = []
     run = plan.BoxPlan.run
 
     def counting(self, *operands):
+        done = run(self, *operands)
         if self.kind == "panels":
-            panels.append(self)
-        return run(self, *operands)
+            panels.append((self, done))
+        return done
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan.BoxPlan, "run", counting)
@@ -1221,6 +1222,7 @@ BLOCK_WAYS = [
         ((2, 100, 4, 3), (100, 768, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((3, 72, 4), (72, 192, 5), {"strides": [3], "dilations": [2], "group": 3}),
         ((1, 1200, 2, 3), (1200, 192, 3, 3), {}),  # several slices of channels
+        ((1, 50, 3, 5), (50, 720, 2, 3), {"strides": [1, 2]}),  # the last block is narrower
     ],
 )
 def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
@@ -1236,18 +1238,19 @@ def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x
 
 
 @pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
-@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e-37])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e-20])
 @pytest.mark.parametrize("index", [(0, 0, 0, 0), (-1, -1, 1, 0)])  # the first block and the last
-def test_weights_that_blocks_refuse_give_the_bits_of_a_layer(way, dtype, index, value):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_weights_that_blocks_refuse_give_the_bits_of_a_layer(way, dtype, index, value, threads):
     rng = np.random.default_rng(3)
-    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 90, 5, 4), (90, 96, 3, 3)))
-    with np.errstate(over="ignore"):
-        w[index] = value
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 90, 5, 4), (90, 576, 3, 3)))
+    w[index] = value
     with forced(way), counted_panels() as panels:
-        layer = convt.ConvTranspose(w, n_threads=1)(x)
+        layer = convt.ConvTranspose(w, n_threads=threads)(x)
         once = np.ones_like(layer)
-        convt.conv_transpose(x, w, out=once, n_threads=1)
-    assert panels
+        convt.conv_transpose(x, w, out=once, n_threads=threads)
+    refused = not np.isfinite(value) or (way[1].tiles and w[index] != 0)
+    assert [done for _, done in panels] == [not refused]
     np.testing.assert_array_equal(bits(once), bits(layer))
 
 
