@@ -85,9 +85,9 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
-# To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add up
-# 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by their
-# best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
+# To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
+# up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
+# their best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
 ADDING_CYCLES = 5
 
