@@ -401,8 +401,8 @@ def make_plan(
 
 
 def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> list[Boxes]:
-    """Boxes with the same sums whose weights are multiplied panel by panel in one call, the best first; none if they
-    do not gain."""
+    """Boxes with the same sums whose weights are multiplied panel by panel in one call, the best first; none if
+    they do not gain."""
     work = boxes.work
     candidates: list[Boxes | None] = [boxes]
     larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)

@@ -38,7 +38,7 @@ def splits(layout: BoxLayout, group: int, blocks: int, threads: int) -> int:
 
 
 def even_parts(group: int, threads: int) -> int:
-    """Parts of a group's blocks, each of which packs the only box's input: so few that threads have equally many."""
+    """Parts of a group's blocks, each of which packs the input: so few that all threads have equally many."""
     return threads // math.gcd(group, threads)
 
 
