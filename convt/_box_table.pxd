@@ -70,7 +70,9 @@ cdef class BoxTable:
     cdef bint along_channels, double, columns_first
     cdef bint in_panels  # weights are read as they were given; where columns are first, [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once where these are first
-    cdef Py_ssize_t block_weights  # most elements of a block's packed weights in panels
+    # Most elements of a block's packed weights in panels, and while it is packed by transpositions of its weights of a
+    # channel, widened, and of those of a tile register, lanes along outputs.
+    cdef Py_ssize_t block_weights, wide_size, turned_size
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
     # In one pass only: of one input channel, classes of whole rows of places, some taps of which are not for all of
@@ -109,5 +111,3 @@ cdef class BoxTable:
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)
     cdef Py_ssize_t count_panel(self)
-    cdef Py_ssize_t wide_size(self) noexcept nogil
-    cdef Py_ssize_t turned_size(self) noexcept nogil

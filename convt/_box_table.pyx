@@ -205,6 +205,8 @@ cdef class BoxTable:
             sums_before[b, 1:] = np.cumsum(steps_of_class)
         self.sums_before = sums_before
         self.group_weights = 0 if in_panels else offset_w
+        self.wide_size = 0 if plain else block * self.kernel + MAX_LANES
+        self.turned_size = block * self.kernel * TURNED_CHANNELS if pieces and self.kernel <= MOST_TURNED else 0
         self.group_biases = self.out_channels if along_channels else offset_b
         self.positions = self.count_positions()
         self.input_size, self.panel_size = self.count_input(), self.count_panel()
@@ -340,12 +342,4 @@ cdef class BoxTable:
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
         if not self.in_panels:
             return 0
-        return rows * self.panel if self.columns_first else self.block_weights + self.wide_size() + self.turned_size()
-
-    cdef Py_ssize_t wide_size(self) noexcept nogil:
-        """Elements of a block's weights of one input channel, whole vectors of which are read."""
-        return self.block * self.kernel + MAX_LANES
-
-    cdef Py_ssize_t turned_size(self) noexcept nogil:
-        """Elements of a block's weights of the channels of a tile register, lanes along outputs."""
-        return self.block * self.kernel * TURNED_CHANNELS if self.pieces and self.kernel <= MOST_TURNED else 0
+        return rows * self.panel if self.columns_first else self.block_weights + self.wide_size + self.turned_size

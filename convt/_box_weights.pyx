@@ -166,7 +166,7 @@ cdef bint pack_whole_vectors(
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
     # Of each vector and kernel position, the channels that tiles hold.
-    cdef real_t *turned = wide + (table.wide_size() if given.halves else 0)
+    cdef real_t *turned = wide + table.wide_size
     cdef const real_t *channels = NULL
     cdef const real_t *end = <const real_t *> given.array_end
     cdef const real_t *source
@@ -651,10 +651,9 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     if tasks % n_threads:
         parts = min(input_chunks(table), (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
-    widened = table.in_channels * table.block * table.kernel + MAX_LANES if array.halves else 0
-    wide = empty_aligned(
-        (n_threads, max(widened, table.wide_size() + table.turned_size())), b.dtype, WORKSPACES
-    )
+    widened = table.in_channels * table.block * table.kernel if array.halves else 0
+    widened = max(widened + MAX_LANES, table.wide_size + table.turned_size)
+    wide = empty_aligned((n_threads, widened), b.dtype, WORKSPACES)
     small = not (table.along_channels or table.pieces or array.halves) and table.group > 1
     small &= table.group_biases + table.in_channels * table.out_channels * table.kernel <= SMALL_GROUP
     small &= table.group_weights <= SMALL_GROUP  # with what is packed for taps that places lack

@@ -1222,7 +1222,7 @@ BLOCK_WAYS = [
         ((2, 100, 4, 3), (100, 768, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((3, 72, 4), (72, 192, 5), {"strides": [3], "dilations": [2], "group": 3}),
         ((1, 1200, 2, 3), (1200, 192, 3, 3), {}),  # several slices of channels
-        ((1, 50, 3, 5), (50, 720, 2, 3), {"strides": [1, 2]}),  # the last block is narrower
+        ((1, 50, 3, 5), (50, 752, 2, 3), {"strides": [1, 2]}),  # the last block is narrower
     ],
 )
 def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
