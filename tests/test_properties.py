@@ -1122,6 +1122,18 @@ def test_packing_reads_nothing_behind_the_weights(way, dtype, kernel):
     np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, {}, dtype)))
 
 
+def assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(len(w_shape))
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
+    with forced(way), counted_panels() as panels:
+        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)(x)
+        assert not panels
+        once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
+    assert panels
+    np.testing.assert_array_equal(bits(once), bits(layer))
+
+
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
@@ -1137,15 +1149,7 @@ def test_packing_reads_nothing_behind_the_weights(way, dtype, kernel):
     ],
 )
 def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
-    rng = np.random.default_rng(len(w_shape))
-    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
-    b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
-    with forced(way), counted_panels() as panels:
-        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)(x)
-        assert not panels
-        once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
-    assert panels
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes)
 
 
 @pytest.mark.parametrize(
@@ -1226,15 +1230,7 @@ BLOCK_WAYS = [
     ],
 )
 def test_blocks_packed_in_a_call_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes):
-    rng = np.random.default_rng(len(w_shape))
-    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
-    b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(dtype)
-    with forced(way), counted_panels() as panels:
-        layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)(x)
-        assert not panels
-        once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
-    assert panels
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape, attributes)
 
 
 @pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
