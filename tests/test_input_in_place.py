@@ -1,0 +1,153 @@
+"""Input that is multiplied where it lies, or copied, and not read beyond its end."""
+
+import numpy as np
+import pytest
+from cases import as_layout, integer_data, oracle
+from ways import VECTOR_LEVELS, before_unreadable, bits, forced
+
+import convt
+from convt import _box_compute, paths
+
+pytestmark = pytest.mark.usefixtures("threads_for_any_work")
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 40, 3999), (40, 1, 16), {"strides": [8]}),
+        ((3, 12, 530), (12, 2, 9), {"strides": [2], "pads": [3, 1], "group": 2}),
+        ((5, 24, 129), (24, 1, 3), {"strides": [2]}),
+        ((5, 24, 50), (24, 1, 3), {"strides": [2]}),  # too short: tiles would reach beyond
+        ((2, 300, 5001), (300, 1, 20), {"strides": [10], "pads": [40, 3], "dilations": [3]}),
+    ],
+)
+def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced((level, paths.POSITION_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["kernel"] == paths.POSITION_COLUMNS.name
+        y = layer(before_unreadable(x.astype(dtype)))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 40, 12, 20), (40, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 40, 30, 31), (40, 2, 4, 4), {"strides": [2, 2], "pads": [1, 0, 1, 2]}),
+        ((1, 64, 40, 150), (64, 1, 3, 3), {"pads": [4, 4, 4, 4], "dilations": [4, 4]}),  # boxes share products
+        ((1, 48, 11, 40), (48, 1, 5, 3), {"pads": [6, 0, 6, 1], "strides": [2, 3], "output_padding": [1, 0]}),
+        ((1, 80, 9, 50), (80, 2, 3, 3), {"group": 2}),
+        ((3, 40, 15, 13), (40, 3, 2, 2), {"strides": [2, 2]}),  # images are rows
+        ((2, 40, 6, 12, 16), (40, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
+        ((1, 40, 6, 12, 16), (40, 1, 3, 3, 3), {"pads": [1] * 6}),
+        ((2, 40, 3, 9, 8), (40, 1, 3, 1, 1), {}),  # planes too small, images not
+        ((1, 40, 4, 7), (40, 1, 3, 3), {}),  # too small
+    ],
+    ids=str,
+)
+def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, x_shape, w_shape, attributes):
+    """With the bits that packed ones give, as those of an array whose rows do not follow each other are."""
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced((level, paths.POSITION_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        y = layer(before_unreadable(x.astype(dtype)))
+        np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+        layer = convt.ConvTranspose(rng.standard_normal(w_shape).astype(dtype), n_threads=threads, **attributes)
+        x = rng.standard_normal(x_shape).astype(dtype)
+        for layout in ("every second", "sliced"):
+            np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, layout))))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "layout", "in_place"),
+    [
+        ((1, 64, 40, 30), (64, 1, 3, 3), "contiguous", True),
+        ((1, 64, 40, 30), (64, 1, 3, 3), "every second", False),
+        ((1, 64, 5, 16, 17), (64, 1, 2, 2, 2), "contiguous", True),
+        ((1, 16, 40, 30), (16, 3, 3, 3), "contiguous", False),  # more columns than channels
+        ((1, 16, 900), (16, 1, 25), "contiguous", True),
+        ((1, 64, 5, 3), (64, 1, 3, 3), "contiguous", False),  # too small
+    ],
+    ids=str,
+)
+def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypatch):
+    taken = []
+
+    class Workspaces:
+        def take(self, size):
+            taken.append(np.zeros(size, np.uint8))
+            return taken[-1]
+
+    monkeypatch.setattr(_box_compute, "WORKSPACES", Workspaces())
+    x = as_layout(np.full(x_shape, 5, np.float32), layout)
+    with forced((level, paths.POSITION_COLUMNS)):
+        convt.conv_transpose(x, np.full(w_shape, 2, np.float32), n_threads=1)
+    (scratch,) = taken
+    copied = (scratch[: scratch.size // 4 * 4].view(np.float32) == 5).any()
+    assert copied != in_place
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25])
+def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
+    """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (20, 1, kernel)).astype(np.float32)
+    for vectors in (8, 9, 12, 14, 16, 18, 24):
+        for more in (-1, 0, 1):
+            x = integer_data(rng, (1, 20, 16 * vectors + more)).astype(np.float32)
+            with forced((level, paths.POSITION_COLUMNS)):
+                y = convt.conv_transpose(before_unreadable(x), w, strides=[2])
+            np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2]}))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("length", [200, 400, 600, 850, 1250])
+def test_one_row_for_every_channel_is_not_read_beyond(level, length):
+    x = integer_data(np.random.default_rng(0), (1, 1, length)).astype(np.float32)
+    w = np.ones((32, 1, 16), np.float32)
+    with forced((level, paths.POSITION_COLUMNS)):
+        y = convt.conv_transpose(np.broadcast_to(before_unreadable(x), (1, 32, length)), w, strides=[8])
+    np.testing.assert_array_equal(y, oracle(np.broadcast_to(x, (1, 32, length)), w, None, {"strides": [8]}))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["unreadable behind", "turned", "contiguous", "every second", "sliced"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "strides", "group"),
+    [
+        ((1, 24, 150, 61), (24, 1, 2, 2), [2, 2], 1),
+        ((1, 20, 9, 40), (20, 3, 1, 1), [1, 1], 1),  # one box
+        ((3, 40, 1, 7), (40, 2, 1, 3), [1, 3], 1),  # rows shorter than a vector
+        ((2, 6, 100, 50), (6, 2, 2, 2), [2, 2], 2),
+        ((5, 30, 700), (30, 2, 4), [4], 1),
+        ((1, 30, 5), (30, 1, 2), [2], 1),
+        ((2, 17, 5, 12, 33), (17, 1, 2, 2, 2), [2, 2, 2], 1),
+    ],
+)
+def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_shape, strides, group):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    attributes = {"strides": strides, "group": group}
+    given = x.astype(dtype)
+    if layout == "unreadable behind":
+        given = before_unreadable(given)
+    elif layout == "turned":
+        given = before_unreadable(given[::-1, ::-1])[::-1, ::-1]
+    else:
+        given = as_layout(given, layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=1, **attributes)
+        y = layer(given)
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))

@@ -1,0 +1,368 @@
+"""Rows along positions, most of them in one pass over their outputs: shared loads, strips, joined rows, words."""
+
+import functools
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, DTYPES, as_layout, integer_data, oracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, bits, forced, in_pieces, seeds
+
+import convt
+from convt import paths, tiling
+from convt._levels import multiplies_words, stream_bytes, tile_limits
+from convt.arrays import empty_aligned
+
+pytestmark = pytest.mark.usefixtures("threads_for_any_work")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 400))
+    | st.tuples(st.integers(1, 40), st.integers(1, 70))
+    | st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 36)),
+    kernel=st.tuples(*[st.integers(1, 7)] * 3),
+    group=st.integers(1, 4),
+    outputs=st.integers(1, 5),
+    strides=st.tuples(*[st.sampled_from([1, 2, 2, 3, 4, 8])] * 3),
+    dilations=st.tuples(*[st.sampled_from([1, 1, 1, 2, 3])] * 3),
+    pads=st.tuples(*[st.integers(0, 2)] * 6),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(["contiguous", "sliced", "every second"]),
+    has_nan=st.booleans(),
+    seed=seeds,
+    threads=st.sampled_from([1, 3]),
+)
+def test_rows_and_lines_share_the_loads_of_one_input_channel(
+    level, size, kernel, group, outputs, strides, dilations, pads, dtype, layout, has_nan, seed, threads
+):
+    """A NaN reaches none but the outputs that have a tap on it, and nothing is written beside them."""
+    n = len(size)
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, (2, group, *size)), integer_data(rng, (group, outputs, *kernel[:n]))
+    x = x.astype(np.float64)
+    if has_nan:
+        x.reshape(-1)[rng.integers(0, x.size)] = np.nan
+    attributes = {"strides": strides[:n], "dilations": dilations[:n], "pads": pads[: 2 * n], "group": group}
+    try:
+        wanted = oracle(x, w, None, attributes, dtype)
+    except ValueError:
+        return
+    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, path)):
+        convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, n_threads=threads, **attributes)
+    np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
+    if out.base is not None:
+        out[...] = 0
+        assert not out.base.any()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "shared"), [(4, 2, True), (3, 1, True), (8, 4, True), (2, 2, False), (6, 2, False)]
+)
+def test_loads_are_shared_where_taps_or_lines_have_them_in_common(level, kernel, stride, shared):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(
+            np.ones((8, 1, kernel, kernel), np.float32),
+            strides=[stride] * 2,
+            pads=[(kernel - stride) // 2] * 4,
+            group=8,
+        )
+        assert layer.explain((1, 8, 20, 20))["tiles"].get("shared loads", False) == shared
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 250))
+    | st.tuples(st.integers(1, 2), st.integers(5, 40), st.integers(4, 70)),
+    channels=st.integers(1, 12),
+    outputs=st.integers(1, 40),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 2)] * 6),
+    more=st.tuples(*[st.sampled_from([0, 0, 1, 2])] * 3),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    layout=st.sampled_from(["contiguous", "sliced", "every second"]),
+    threads=st.sampled_from([1, 3]),
+)
+def test_rows_of_few_channels(level, size, channels, outputs, strides, pads, more, dtype, layout, threads):
+    """Those of which all places, or neighbours, have the same taps are written in one pass; it must not show."""
+    kernel = [stride + n for stride, n in zip(strides, more, strict=True)]
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, outputs, *kernel))
+    b = integer_data(rng, outputs)
+    attributes = {"strides": strides, "pads": pads}
+    try:
+        wanted = oracle(x, w, b, attributes, dtype)
+    except ValueError:
+        return
+    out = as_layout(np.full_like(wanted, np.nan), layout)
+    with forced((level, paths.POSITIONS)):
+        convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), out=out, n_threads=threads, **attributes)
+    np.testing.assert_array_equal(out, wanted)
+    if layout != "contiguous":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("dtype", "channels", "one_pass"),
+    [
+        (np.float32, 4, True),
+        (np.float32, 36, True),
+        (np.float64, 4, True),
+        (np.float16, 4, True),
+        (BFLOAT16, 4, True),
+        (np.float16, 36, False),  # 9 of a group
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("kernel", "outputs", "group"), [(2, 6, 1), (4, 4, 4)], ids=["kernel equals stride", "groups, two classes"]
+)
+def test_wide_rows_are_written_in_one_pass(level, kernel, outputs, group, dtype, channels, one_pass):
+    w = np.ones((channels, outputs // group, kernel, kernel), dtype)
+    pad = (kernel - 2) // 2
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w, strides=[2, 2], pads=[pad] * 4, group=group)
+        report = layer.explain((1, channels, 9, 64))
+    assert report["tiles"].get("one pass", False) == one_pass
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize("size", [(7, 7), (9, 14), (2, 3, 5), (2, 2, 300)], ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "end"), [(4, 2, 1, 1), (3, 2, 1, 1), (3, 1, 1, 1), (4, 4, 0, 1), (8, 4, 4, 6)]
+)
+def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, kernel, stride, pad, end):
+    rank = len(size)
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape) for shape in ((2, 6, *size), (6, 1, *[kernel] * rank), 6))
+    attributes = {"strides": [stride] * rank, "pads": [pad] * rank + [end] * rank, "group": 6}
+    wanted = oracle(x, w, b, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+        layer(x.astype(dtype), out=out)
+    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
+@pytest.mark.parametrize("channels", [24, 70, 150])
+@pytest.mark.parametrize("size", [(7, 64), (3, 100), (2, 3, 80), (700,)], ids=str)
+def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, channels, size):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 11, *[2] * len(size)))
+    attributes = {"strides": [2] * len(size)}
+    wanted = oracle(x, w, None, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["strip"]
+        y = layer(as_layout(x.astype(dtype), layout), out=None if layout == "negative steps" else out)
+    np.testing.assert_array_equal(y, wanted)
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("size", [(8, 96), (3, 48), (2, 64), (5, 32)], ids=str)
+def test_strips_of_whole_vectors_whose_last_cell_lacks_an_output(level, dtype, size):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (1, 64, *size)), integer_data(rng, (64, 24, 2, 2))
+    attributes = {"strides": [2, 2], "pads": [0, 0, 0, 1]}
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["tiles"]["strip"]
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("width", [14, 15, 28, 31, 47])
+def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(level, dtype, width):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (3, 40, 13, width)), integer_data(rng, (40, 24, 2, 2))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), strides=[2, 2])
+        y = layer(x.astype(dtype))
+        assert "strip" in layer.explain(x.shape)["tiles"]
+    np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
+
+
+# By the elements of a vector, rows that end within one, the last of them long. (Of 2 no third one saves enough.)
+JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("contiguous", "sliced"), ("sliced", "negative steps")])
+@pytest.mark.parametrize(
+    ("x_shape", "kernel", "crop"),
+    [
+        ((3, 20, 11), (2, 2), 1),
+        # Outputs that pass the caches, with the longest rows; some of whole cache lines.
+        ((1, 20, 115), (2, 2), 0),
+        ((8, 20, 45), (2, 2), 0),
+        ((2, 20, 3, 7), (2, 3, 2), 0),
+        ((1, 40, 17), (5, 1), 0),  # two groups
+        ((1, 40, 17), (1, 2), 1),
+        ((1, 20, 40), (3, 4), 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("width", range(4))
+def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
+    """Long ones only if outputs pass the caches."""
+    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
+    widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
+    x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
+    joined = width < 3 or wanted.nbytes >= stream_bytes(level)
+    out = as_layout(np.full_like(wanted, 99), layouts[1])
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
+        assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
+        layer(as_layout(x, layouts[0]), out=out)
+    np.testing.assert_array_equal(out, wanted)
+    if layouts[1] == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@functools.lru_cache(maxsize=8)
+def joined_case(dtype, x_shape, kernel, crop):
+    """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""
+    rng = np.random.default_rng(0)
+    group, ends = x_shape[1] // 20, [0] * (2 * len(kernel) - 1)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, (x_shape[1], 24 // group, *kernel), 24))
+    attributes = {"group": group, "strides": kernel, "pads": [*ends, crop]}
+    return *(a.astype(dtype) for a in (x, w, b)), attributes, oracle(x, w, b, attributes, dtype)
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
+    """The last tiles of weights differ: 8 and 4 columns or, through sums, 6 and 6; with few registers 4 or 6."""
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (20, 11, 4))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), strides=[4])
+        for width, one_pass in ((64, True), (5, False)):
+            x = integer_data(rng, (2, 20, width))
+            y = layer(x.astype(dtype))
+            assert layer.explain(x.shape)["tiles"].get("one pass", False) == one_pass
+            np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("level", "dtype"),
+    [(level, dtype) for level in LEVELS for dtype in DTYPES if in_pieces(level, dtype)],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize(
+    ("channels", "size", "outputs", "strides"),
+    [
+        (33, (5, 16), 9, (2, 2)),  # 16 positions a row, tiles partly empty
+        (33, (3, 48), 40, (3, 2)),  # several blocks of channels
+        (260, (3, 20), 70, (2, 2)),  # of twice the size
+        (33, (1, 50), 5, (2, 2)),  # a row that ends within a tile
+        (33, (9, 7), 5, (2, 2)),  # several rows in a vector
+        (33, (200, 400), 4, (2, 2)),  # several boxes; floats past the caches
+        (33, (13, 21), 70, (1, 1)),  # rows that follow each other
+        (33, (9, 37), 5, (1, 4)),
+        (33, (4, 32), 9, (4, 4)),
+        (33, (5, 19), 3, (2, 8)),
+        (33, (2, 3, 32), 17, (1, 2, 2)),
+        (33, (24,), 20, (2,)),
+        (33, (50,), 20, (2,)),
+        (33, (24,), 1, (1,)),  # images that follow each other
+        (33, (9000,), 2, (2,)),  # boxes of parts of a row
+    ],
+)
+def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strides, layout, level, dtype, threads):
+    rng = np.random.default_rng(0)
+    images = 1 if size[-1] > 40 else 2
+    x, w = integer_data(rng, (images, channels, *size)), integer_data(rng, (channels, outputs, *strides))
+    b = integer_data(rng, outputs)
+    wanted = oracle(x, w, b, {"strides": strides}, dtype)
+    out = empty_aligned(wanted.shape, wanted.dtype)  # as stores past the caches want it
+    out[...] = np.nan
+    out = as_layout(out, layout)
+    with forced((level, paths.POSITION_TILES)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=threads)
+        layer(x.astype(dtype), out=out)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    if layout == "sliced":
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+# In one pass, if rows fill vectors, but not of every second output.
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("channels", [2, 7, 31, 40])
+@pytest.mark.parametrize(
+    ("size", "outputs", "kernel"),
+    [
+        ((9, 63), 10, 4),
+        ((5, 31), 3, 4),
+        ((4, 8), 8, 5),  # several rows in a vector
+        ((3, 200), 1, 2),
+        ((2, 3, 33), 7, 2),
+        ((600,), 12, 8),
+    ],
+    ids=str,
+)
+def test_words_of_two_channels(level, layout, stride, channels, size, outputs, kernel):
+    rng = np.random.default_rng(0)
+    w_shape = (channels, outputs, *[kernel] * len(size))
+    x, w, b = integer_data(rng, (2, channels, *size)), integer_data(rng, w_shape), integer_data(rng, outputs)
+    attributes = {"strides": [stride] * len(size)}
+    x, w, b = (array.astype(BFLOAT16) for array in (x, w, b))
+    wanted = oracle(x, w, b, attributes, BFLOAT16)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITION_WORDS)):
+        layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
+        assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
+        layer(as_layout(x, layout), out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    if out.base is not None:
+        out[...] = 0
+        assert not out.base.any()  # nothing was written beside it
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 0).sums >= 24])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
+@pytest.mark.parametrize("outputs", [3, 5, 8, 13])
+def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
+    """Of many channels, the sums of the first class waiting in memory for those of the second."""
+    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, 40, 9, 63)), integer_data(rng, (40, outputs, 4, 4))
+    x, w, attributes = x.astype(dtype), w.astype(dtype), {"strides": [2, 2]}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w, n_threads=2, **attributes)
+        if dtype != BFLOAT16 or path.words:
+            assert layer.explain(x.shape)["tiles"]["one pass"]
+        y = layer(x)
+    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))

@@ -1,0 +1,71 @@
+"""Levels and paths that this machine has, and what the tests of them share."""
+
+import ctypes
+import math
+import mmap
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from cases import BFLOAT16
+from hypothesis import strategies as st
+
+from convt import isa, paths, plan
+from convt._levels import most_pieces, multiplies_words
+
+# Every path of every level that this machine has; those of vectors are the same where there are pieces besides.
+LEVELS = [level for level in isa.available() if level != "generic"]
+VECTOR_LEVELS = [level for level in LEVELS if not most_pieces(level)]
+WORD_LEVELS = [level for level in LEVELS if multiplies_words(level)]
+WAYS = [
+    ("generic", None),
+    *(
+        (level, path)
+        for level in LEVELS
+        for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.PIECE_PATHS)
+        if not path.words or multiplies_words(level)
+    ),
+]
+NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
+every_way = pytest.mark.parametrize("way", WAYS, ids=NAMES)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def in_pieces(level, dtype):
+    """Whether the level multiplies elements in bfloat16 pieces."""
+    return 0 < paths.pieces_of(np.dtype(dtype).name, "highest") <= most_pieces(level)
+
+
+def dtype_of(way, dtype):
+    """`dtype`, or bfloat16 where pieces of nothing else are multiplied."""
+    level, path = way
+    return BFLOAT16 if path and path.in_pieces and most_pieces(level) == 1 else dtype
+
+
+@contextmanager
+def forced(way):
+    """A level and, where it has several, a path; fixtures do not run once per example."""
+    level, path = way
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVT_ISA", level)
+        if path:
+            patch.setattr(plan, "VECTOR_PATHS", () if path.in_pieces else (path,))
+            patch.setattr(plan, "PIECE_PATHS", (path,) if path.in_pieces else ())
+            patch.setattr(plan, "phase_rows_cycles", lambda geometry: math.inf)
+        plan.make_plan.cache_clear()
+        yield
+    plan.make_plan.cache_clear()
+
+
+def bits(array):
+    return array.view(f"u{array.itemsize}")
+
+
+def before_unreadable(array):
+    """A copy whose last byte is the last one that may be read."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
+    assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0)
+    copy = memory[size - array.nbytes : size].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
