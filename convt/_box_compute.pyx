@@ -24,7 +24,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
-from convt._box_operands cimport Box, Operands, Scratch, rows_follow
+from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
 from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
@@ -210,12 +210,39 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     return operands.one_pass and table.blocks == 1 and table.classes.n == 1 and table.tile_width(columns) == columns
 
 
+cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
+    """How x is read: packed, box by box or strip by strip, or where it lies."""
+    cdef Py_ssize_t a, last_input = 0
+    cdef bint plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
+    operands.in_strips = table.strips and operands.one_pass and plain_rows
+    operands.in_place = plain_rows and gains_in_place(table, operands) and operands.x_strides[1] >= x.itemsize
+    for a in range(x.ndim):
+        operands.in_place &= operands.x_strides[a] >= 0
+        last_input += operands.x_strides[a] * (x.shape[a] - 1)
+    operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
+
+
+cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
+    """Whether several rows of cells can be multiplied as one line: they follow each other, those of words always in the
+    packed input. The outputs of words, which are copied as floats, must be such in y, row behind row."""
+    cdef Py_ssize_t a, last = table.n_axes - 1
+    cdef bint floats = <size_t> operands.y % sizeof(float) == 0
+    if not (table.joins_rows and operands.one_pass):
+        return False
+    if not table.words:
+        return operands.in_strips and (
+            operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
+        )
+    for a in range(y.ndim - 1):
+        floats &= y.shape[a] == 1 or y.strides[a] % <Py_ssize_t> sizeof(float) == 0
+    return floats and rows_follow(table, operands)
+
+
 cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
-    """How outputs are written to y: in one pass or through sums, past the caches or not, by lines of sums or not."""
+    """How outputs are written to y: past the caches or not, by lines of sums or not, and of joined rows or not."""
     cdef Py_ssize_t a, row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    cdef bint vectors_out, shared_lines = <size_t> operands.y % CACHE_LINE > 0
-    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
-    vectors_out = operands.one_pass and not table.pieces
+    cdef bint vectors_out = operands.one_pass and not table.pieces
+    cdef bint shared_lines = <size_t> operands.y % CACHE_LINE > 0
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
     # one count as one, along channels or in lines.
     if (table.along_channels or vectors_out) and rows_follow(table, operands):
@@ -226,28 +253,13 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     for a in range(y.ndim - 1):
         shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
-    if table.words and shared_lines:
-        operands.stream = False  # halves do not go by lines of sums
-    operands.in_lines = vectors_out and not table.words and (not operands.plain or operands.stream and shared_lines)
-
-
-cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
-    """How x is read: packed, box by box or strip by strip, or where it lies; several of its rows as one line or not.
-
-    Rows that are joined are stored by lines of sums.
-    """
-    cdef Py_ssize_t a, last_input = 0
-    cdef bint plain_rows = operands.plain and x.strides[x.ndim - 1] == x.itemsize
-    operands.in_strips = table.strips and operands.one_pass and plain_rows
-    operands.joined_rows = operands.in_strips and table.joins_rows
-    operands.joined_rows &= operands.x_strides[x.ndim - 2] == x.shape[x.ndim - 1] * x.itemsize
+    operands.joined_rows = can_join_rows(table, operands, y)
     operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
-    operands.in_lines |= operands.joined_rows
-    operands.in_place = plain_rows and gains_in_place(table, operands) and operands.x_strides[1] >= x.itemsize
-    for a in range(x.ndim):
-        operands.in_place &= operands.x_strides[a] >= 0
-        last_input += operands.x_strides[a] * (x.shape[a] - 1)
-    operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
+    operands.in_lines = operands.joined_rows
+    if table.words:  # which go by lines of sums only so
+        operands.stream &= operands.joined_rows or not shared_lines
+    else:
+        operands.in_lines |= vectors_out and (not operands.plain or operands.stream and shared_lines)
 
 
 def run(
@@ -301,8 +313,9 @@ def run(
         weights = bias  # nothing is packed
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
-    choose_stores(table, &operands, y)
+    operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     choose_loads(table, &operands, x)
+    choose_stores(table, &operands, y)
     if table.double:
         return not run_tasks[double](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)
     return not run_tasks[float](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)

@@ -92,6 +92,11 @@ cdef inline Py_ssize_t lines_together(
     return count
 
 
+cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
+    """Bytes of an element that `positions_out` writes."""
+    return sizeof(uint16_t) if table.words else sizeof(double) if table.double else sizeof(float)
+
+
 cdef void write_lines(
     BoxTable table, const Operands *operands, const lines_t *lines, const real_t *sums, Py_ssize_t channels,
     Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
@@ -124,13 +129,15 @@ cdef void write_joined(
 ) noexcept nogil:
     """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column.
 
-    None of their rows lies beyond y, as cells read one place each.
+    None of their rows lies beyond y, as cells read one place each. Two halves are copied as a float.
     """
     cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
-    cdef Py_ssize_t outputs = table.axes[last, OUTPUT], of_row = length // rows
+    cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
+    cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
     cdef bint as_one = operands.stream and rows_follow(table, operands)
     cdef real_t *y
+    length = rows * of_row
     for m in range(channels):
         for outer from 0 <= outer < outers by stride:
             if as_one:
@@ -229,11 +236,6 @@ cdef inline void pack_strip(
         )
 
 
-cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
-    """Bytes of an element that `positions_out` writes."""
-    return sizeof(uint16_t) if table.words else sizeof(double) if table.double else sizeof(float)
-
-
 cdef inline void write_tile(
     BoxTable table, const OutputTile *tile, const lines_t *lines, const real_t *x, Py_ssize_t moved, bint stream
 ) noexcept nogil:
@@ -325,7 +327,7 @@ cdef inline void find_targets(
             outer = tile.outer[j]
             if operands.in_lines:
                 outer += tile.channel[j] * outers
-                target += (outer // stride * lines.count * stride + outer % stride) * lines.length * sizeof(real_t)
+                target += (outer // stride * lines.count * stride + outer % stride) * lines.length * output_item(table)
             elif row_of_outer[outer] != NULL:
                 target = row_of_outer[outer] + tile.channel[j] * operands.y_strides[1] + begin * output_item(table)
             tile.target[j] = target

@@ -59,7 +59,8 @@ MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # pass AMD's processors have time for them, most in tiles of 8 rows.
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
-WORDS_OF_ONE_TAP, WORDS_OF_SEVERAL = 0.64, 0.6  # the same for each word of two bfloat16 channels
+# The same for each word of two bfloat16 channels.
+WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.58, 0.6
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
@@ -380,6 +381,8 @@ def position_cycles(work: Work) -> float:
 def tap_cycles(work: Work, taps: int, rows: int) -> float:
     """Cycles of one of some taps for a vector of sums and a channel, in tiles of so many rows."""
     if work.path.words:
+        if work.one_pass.joins_rows:
+            return WORDS_OF_JOINED_ROWS
         return WORDS_OF_ONE_TAP if taps == 1 else WORDS_OF_SEVERAL
     if taps == 1:
         return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP

@@ -105,8 +105,10 @@ def vectors_in_one_pass(
     if path.words:
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
         # fill 7 of 8 lanes, 0.9.
-        possible = (inner < 4 or four_in_one) and ends_are_few(layout, lanes, in_channels)
-        return OnePass(possible, possible and alternate)
+        joins_rows = reads_one_place(layout) and worth_joining(layout, lanes, 2, streamed(geometry, 2, isa))
+        joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
+        possible = (inner < 4 or four_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
+        return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
     if ITEMSIZE[dtype] == 2 and in_channels > HALVES_CHANNELS:
         return OnePass()
     strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
@@ -122,8 +124,7 @@ def vectors_in_one_pass(
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
     item = 8 if dtype == "float64" else 4
-    streamed = math.prod(geometry.output_shape) * item >= stream_bytes(isa)
-    joins_rows = strips and worth_joining(layout, lanes, item, streamed)
+    joins_rows = strips and worth_joining(layout, lanes, item, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
@@ -157,20 +158,28 @@ def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int) -> bool:
     return -width % lanes * products <= UNFILLED_PRODUCTS * width
 
 
-def worth_joining(layout: BoxLayout, lanes: int, item: int, streamed: bool) -> bool:
+def streamed(geometry: Geometry, item: int, isa: str) -> bool:
+    """Whether outputs of so many bytes each are written past the caches."""
+    return math.prod(geometry.output_shape) * item >= stream_bytes(isa)
+
+
+def worth_joining(layout: BoxLayout, lanes: int, item: int, past_caches: bool) -> bool:
     """Whether rows of cells that read one place each should be multiplied as one line.
 
     That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to
     four vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the
-    caches but are not whole cache lines; 1.0 to 1.26 otherwise. It is decided for rows that follow each other in
-    memory; where those of x do not, small layers take 1.1 to 1.4 times as long as they would along channels.
+    caches but are not whole cache lines; 1.0 to 1.26 otherwise. Words took 0.89 to 0.94 of the time. It is decided
+    for rows that follow each other in memory; where those of x do not, small layers take 1.1 to 1.4 times as long
+    as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
     *_, rows, last = layout.axes
     width = last.box
-    if width < last.cells or last.cells < last.input or last.output < lanes or width % lanes == 0:
+    if width < last.cells or last.cells < last.input or width % lanes == 0:
         return False
+    if last.output * min(item, 4) < 4 * lanes:
+        return False  # lines of floats or doubles that do not fill a vector are not copied
     if width < SHORT_ROW * lanes:
         return 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes)
-    return streamed and last.output * item % CACHE_LINE > 0
+    return past_caches and last.output * item % CACHE_LINE > 0

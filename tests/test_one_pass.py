@@ -208,10 +208,13 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
 
 # By the elements of a vector, rows that end within one, the last of them long. (Of 2 no third one saves enough.)
 JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
+JOINED_WAYS = [
+    *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
+    *((level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS),
+]
 
 
-@pytest.mark.parametrize("level", VECTOR_LEVELS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
 @pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("contiguous", "sliced"), ("sliced", "negative steps")])
 @pytest.mark.parametrize(
     ("x_shape", "kernel", "crop"),
@@ -228,14 +231,17 @@ JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16:
     ids=str,
 )
 @pytest.mark.parametrize("width", range(4))
-def test_rows_that_are_joined(level, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
-    """Long ones only if outputs pass the caches."""
+def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
+    """Long ones only if outputs pass the caches, of words only whole pairs of outputs, a vector or more."""
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
     widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
     x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
     joined = width < 3 or wanted.nbytes >= stream_bytes(level)
+    if path.words:
+        pairs = wanted.shape[-1] % 2 == widths[width] * kernel[-1] % 2 == 0
+        joined = joined and pairs and wanted.shape[-1] >= 32
     out = as_layout(np.full_like(wanted, 99), layouts[1])
-    with forced((level, paths.POSITIONS)):
+    with forced((level, path)):
         layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
         assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
         layer(as_layout(x, layouts[0]), out=out)

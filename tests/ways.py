@@ -65,7 +65,8 @@ def before_unreadable(array):
     """A copy whose last byte is the last one that may be read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
-    assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0)
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0):
+        raise OSError("mprotect failed")
     copy = memory[size - array.nbytes : size].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
