@@ -30,6 +30,7 @@ HALVES_CHANNELS = 8
 # Products of an output, channels times taps, that lanes beyond the ends of rows may add to it: through memory,
 # outputs take about as long as these.
 UNFILLED_PRODUCTS = 16
+JOINED_PRODUCTS = 2  # the same that copying outputs, as joined rows want it, takes
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
 
@@ -105,7 +106,8 @@ def vectors_in_one_pass(
     if path.words:
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
         # fill 7 of 8 lanes, 0.9.
-        joins_rows = reads_one_place(layout) and worth_joining(layout, lanes, 2, streamed(geometry, 2, isa))
+        past_caches = streamed(geometry, 2, isa)
+        joins_rows = reads_one_place(layout) and worth_joining(layout, lanes, 2, in_channels, past_caches)
         joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
         possible = (inner < 4 or four_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
         return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
@@ -124,7 +126,7 @@ def vectors_in_one_pass(
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
     item = 8 if dtype == "float64" else 4
-    joins_rows = strips and worth_joining(layout, lanes, item, streamed(geometry, item, isa))
+    joins_rows = strips and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
@@ -163,14 +165,15 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
     return math.prod(geometry.output_shape) * item >= stream_bytes(isa)
 
 
-def worth_joining(layout: BoxLayout, lanes: int, item: int, past_caches: bool) -> bool:
+def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
     """Whether rows of cells that read one place each should be multiplied as one line.
 
-    That leaves no vector of a row part filled, but outputs are copied: 0.80 to 0.97 of the time for rows of up to
-    four vectors where it saves one of eight, 0.83 to 1.0 for longer ones that are copied anyway, as they pass the
-    caches but are not whole cache lines; 1.0 to 1.26 otherwise. Words took 0.89 to 0.94 of the time. It is decided
-    for rows that follow each other in memory; where those of x do not, small layers take 1.1 to 1.4 times as long
-    as they would along channels.
+    That leaves no vector of a row part filled, but outputs are copied. Rows of up to four vectors took 0.80 to 0.97
+    of the time where it saves one of eight. Where outputs pass the caches, rows that are not whole cache lines,
+    which are copied anyway, took 0.83 to 1.0, words 0.89 to 0.94; others 0.91 to 0.97 where what vectors leave
+    unfilled are products enough, 1.05 where they are not (24 channels). Otherwise rows took 1.0 to 1.26 times as
+    long. It is decided for rows that follow each other in memory; where those of x do not, small layers take 1.1 to
+    1.4 times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
@@ -180,6 +183,7 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, past_caches: bool) -
         return False
     if last.output * min(item, 4) < 4 * lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied
-    if width < SHORT_ROW * lanes:
-        return 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes)
-    return past_caches and last.output * item % CACHE_LINE > 0
+    if width < SHORT_ROW * lanes and 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes):
+        return True
+    unfilled = -width % lanes * in_channels >= JOINED_PRODUCTS * width
+    return past_caches and (unfilled or last.output * item % CACHE_LINE > 0)

@@ -251,6 +251,15 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
         assert not out.base.any()  # nothing was written beside it
 
 
+@pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0)[0] == 16])
+@pytest.mark.parametrize(("channels", "joined"), [(24, False), (64, True)])
+def test_long_rows_of_whole_cache_lines_are_joined_for_enough_channels(level, channels, joined):
+    """They end within a vector, but would be stored without copies."""
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(np.ones((channels, 64, 2, 2), np.float32), strides=[2, 2])
+        assert ("joined rows" in layer.explain((1, channels, 184, 184))["tiles"]) == joined
+
+
 @functools.lru_cache(maxsize=8)
 def joined_case(dtype, x_shape, kernel, crop):
     """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""
