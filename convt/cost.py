@@ -60,7 +60,7 @@ MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
 # The same for each word of two bfloat16 channels.
-WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.58, 0.6
+WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 

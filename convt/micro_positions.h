@@ -375,8 +375,8 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
                 NAME(across_lines)(rows, kind, places, classes, &most, first, x + first, to);
             }
             if (few)
-                NAME(across_few_lines)(rows, kind, places, classes, &these,
-                                       these.count - (few > half ? few : half), first, x + first, to);
+                NAME(across_few_lines)(rows, kind, places, classes, &these, these.count - (few > half ? few : half),
+                                       first, x + first, to);
         }
         line = these.count;
         x += line * lines->x_line;

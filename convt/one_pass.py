@@ -168,12 +168,12 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
 def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
     """Whether rows of cells that read one place each should be multiplied as one line.
 
-    That leaves no vector of a row part filled, but outputs are copied. Rows of up to four vectors took 0.80 to 0.97
-    of the time where it saves one of eight. Where outputs pass the caches, rows that are not whole cache lines,
-    which are copied anyway, took 0.83 to 1.0, words 0.89 to 0.94; others 0.91 to 0.97 where what vectors leave
-    unfilled are products enough, 1.05 where they are not (24 channels). Otherwise rows took 1.0 to 1.26 times as
-    long. It is decided for rows that follow each other in memory; where those of x do not, small layers take 1.1 to
-    1.4 times as long as they would along channels.
+    That leaves no vector of a row part filled, but outputs are copied. Rows of up to four vectors took 0.80 to
+    0.97 of the time where it saves one of eight. Where outputs pass the caches, rows that are not whole cache
+    lines, which are copied anyway, took 0.83 to 1.0, words 0.89 to 0.94; others 0.91 to 0.97 where vectors would
+    leave products enough unfilled, 1.05 where not (24 channels). Otherwise rows took 1.0 to 1.26 times as long. It
+    is decided for rows that follow each other in memory; where those of x do not, small layers take 1.1 to 1.4
+    times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False

@@ -6,7 +6,7 @@ from cases import DTYPES, as_layout, integer_data, oracle
 from ways import LEVELS, forced
 
 import convt
-from convt import paths, plan
+from convt import paths
 from convt._levels import tile_limits
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
@@ -125,9 +125,8 @@ def test_sums_of_runs_do_not_depend_on_threads(level, x_shape, w_shape, dilation
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_sign_of_a_zero_does_not_depend_on_threads(level, monkeypatch):
+def test_the_sign_of_a_zero_does_not_depend_on_threads(level):
     """Products that underflow add up to -0, or to 0 with zeros beyond the border, of which some are left out."""
-    monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)
     x, w = np.full((1, 3, 36), -1e-25, np.float32), np.full((3, 20, 5), 1e-25, np.float32)
     attributes = {"strides": [2], "pads": [2, 2], "dilations": [3]}
     with forced((level, paths.CHANNELS)):

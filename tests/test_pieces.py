@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from cases import BFLOAT16, LAYOUTS, as_layout, oracle
+from ways import bits
 
 import convt
 from convt import isa, paths, plan
@@ -49,10 +50,6 @@ def data(dtype, shapes=SHAPES, seed=0):
 def at_level(monkeypatch, level, x, w, **arguments):
     monkeypatch.setenv("CONVT_ISA", level)
     return convt.conv_transpose(x, w, **ATTRIBUTES, **arguments)
-
-
-def bits(array):
-    return array.view(f"u{array.itemsize}")
 
 
 def one(value):
