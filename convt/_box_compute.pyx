@@ -223,8 +223,9 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
 
 
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
-    """Whether several rows of cells can be multiplied as one line: they follow each other, those of words always in the
-    packed input. The outputs of words, which are copied as floats, must be such in y, row behind row."""
+    """Whether several rows of cells can be multiplied as one line: they follow each other in x.
+    Those of words always do where they are packed, but their outputs are copied as floats: in y rows must follow each
+    other, and begin where floats do."""
     cdef Py_ssize_t a, last = table.n_axes - 1
     cdef bint floats = <size_t> operands.y % sizeof(float) == 0
     if not (table.joins_rows and operands.one_pass):
@@ -256,7 +257,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     operands.joined_rows = can_join_rows(table, operands, y)
     operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
     operands.in_lines = operands.joined_rows
-    if table.words:  # which go by lines of sums only so
+    if table.words:  # of whose outputs there are lines only so
         operands.stream &= operands.joined_rows or not shared_lines
     else:
         operands.in_lines |= vectors_out and (not operands.plain or operands.stream and shared_lines)

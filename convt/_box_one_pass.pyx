@@ -127,7 +127,8 @@ cdef void write_joined(
     BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
     Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
 ) noexcept nogil:
-    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums for each place of a column.
+    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums or, of words, outputs for
+    each place of a column.
 
     None of their rows lies beyond y, as cells read one place each. Two halves are copied as a float.
     """

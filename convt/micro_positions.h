@@ -358,12 +358,12 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
             these.count = lines->count / wide * wide;
         /* What whole tiles leave goes by halves of one, if it fits one or two of them make it and a tile: 16 lines in
            tiles of three, words of 64 and 128 channels, took 0.89 of the time. */
-        const ptrdiff_t rest = these.count % wide;
+        const ptrdiff_t left = these.count % wide;
         ptrdiff_t few = 0;
         if (these.count < wide)
             few = these.count;
-        else if (rest && rest <= half && kind != CONVT_SHARED_LOADS)
-            few = rest == 2 * half - wide && these.count > wide ? rest + wide : rest;
+        else if (left && left <= half && kind != CONVT_SHARED_LOADS)
+            few = left == 2 * half - wide && these.count > wide ? left + wide : left;
         to.stream = stream && lines->out_line * sizeof(OUTPUT) % 64 == 0;
         for (ptrdiff_t p = 0; p < cells; p += LANES) {
             const ptrdiff_t first = p + LANES <= cells || cells < LANES ? p : cells - LANES; /* some cells twice */

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from convt._levels import (
     CACHE_LINE,
+    LONG_ROW,
     MANY_SUMS,
     MAX_OUTER,
     MAX_ROWS,
@@ -47,7 +48,7 @@ class OnePass(NamedTuple):
     strips : bool
         The input is packed strip by strip.
     joins_rows : bool
-        Rows of cells are multiplied as one line, where they follow each other in memory.
+        Rows of cells are multiplied as one line, where they follow each other in x or, of words, in y.
     """
 
     possible: bool = False
@@ -172,8 +173,8 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     0.97 of the time where it saves one of eight. Where outputs pass the caches, rows that are not whole cache
     lines, which are copied anyway, took 0.83 to 1.0, words 0.89 to 0.94; others 0.91 to 0.97 where vectors would
     leave products enough unfilled, 1.05 where not (24 channels). Otherwise rows took 1.0 to 1.26 times as long. It
-    is decided for rows that follow each other in memory; where those of x do not, small layers take 1.1 to 1.4
-    times as long as they would along channels.
+    is decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
+    long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
@@ -185,5 +186,8 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
         return False  # lines of floats or doubles that do not fill a vector are not copied
     if width < SHORT_ROW * lanes and 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes):
         return True
+    row_bytes = last.output * item
+    plane_bytes = rows.output * row_bytes  # as `choose_stores` of _box_compute asks
+    past_caches = past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)
     unfilled = -width % lanes * in_channels >= JOINED_PRODUCTS * width
-    return past_caches and (unfilled or last.output * item % CACHE_LINE > 0)
+    return past_caches and (unfilled or row_bytes % CACHE_LINE > 0)

@@ -260,6 +260,33 @@ def test_long_rows_of_whole_cache_lines_are_joined_for_enough_channels(level, ch
         assert ("joined rows" in layer.explain((1, channels, 184, 184))["tiles"]) == joined
 
 
+@pytest.mark.parametrize("level", WORD_LEVELS)
+@pytest.mark.parametrize(("begin", "gap"), [(0, 0), (1, 0), (0, 1), (0, 2)])
+def test_joined_rows_of_words_in_part_of_an_array(level, begin, gap):
+    """They pass the caches, if all pairs of outputs lie where floats may, within cache lines or not."""
+    x, w, b, attributes, wanted = joined_case(BFLOAT16, (1, 20, 115, 105), (2, 2), 0)
+    channels, plane = wanted.shape[1], wanted[0, 0].size
+    memory = np.full(begin + channels * (plane + gap) + 64, 99, BFLOAT16)
+    beside = memory[begin : begin + channels * (plane + gap)].reshape(channels, plane + gap)
+    out = beside[:, :plane].reshape(wanted.shape)
+    assert np.shares_memory(out, memory) and out.nbytes >= stream_bytes(level)
+    with forced((level, paths.POSITION_WORDS)):
+        layer = convt.ConvTranspose(w, b, **attributes)
+        assert "joined rows" in layer.explain(x.shape)["tiles"]
+        layer(x, out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert (beside[:, plane:] == 99).all() and (memory[:begin] == 99).all() and (memory[-64:] == 99).all()
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+def test_long_rows_that_do_not_pass_the_caches_are_not_joined(level):
+    """A channel's rows are too short for that, though all outputs are many."""
+    with forced((level, paths.POSITION_WORDS)):
+        layer = convt.ConvTranspose(np.ones((16, 24, 2, 2), BFLOAT16), strides=[2, 2])
+        assert "joined rows" not in layer.explain((64, 16, 7, 66))["tiles"]
+        assert "joined rows" in layer.explain((64, 16, 14, 66))["tiles"]
+
+
 @functools.lru_cache(maxsize=8)
 def joined_case(dtype, x_shape, kernel, crop):
     """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""
