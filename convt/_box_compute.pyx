@@ -224,8 +224,10 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
 
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
     """Whether several rows of cells can be multiplied as one line: they follow each other in x.
+
     Those of words always do where they are packed, but their outputs are copied as floats: in y rows must follow each
-    other, and begin where floats do."""
+    other, and begin where floats do.
+    """
     cdef Py_ssize_t a, last = table.n_axes - 1
     cdef bint floats = <size_t> operands.y % sizeof(float) == 0
     if not (table.joins_rows and operands.one_pass):

@@ -155,14 +155,19 @@ def assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape
     np.testing.assert_array_equal(bits(once), bits(layer))
 
 
-# Columns first along channels, in every dtype that tile registers or vectors have there.
-COLUMN_WAYS = [
-    pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
-    for level, path in WAYS
-    if path in (paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
-    for dtype in DTYPES
-    if not path.in_pieces or in_pieces(level, dtype)
-]
+def ways_and_dtypes(*some_paths):
+    """Ways of these paths, in every dtype that tile registers or vectors have there."""
+    return [
+        pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
+        for level, path in WAYS
+        if path in some_paths
+        for dtype in DTYPES
+        if not path.in_pieces or in_pieces(level, dtype)
+    ]
+
+
+COLUMN_WAYS = ways_and_dtypes(paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
+BLOCK_WAYS = ways_and_dtypes(paths.CHANNELS, paths.CHANNEL_IMAGES, paths.CHANNEL_TILES, paths.CHANNEL_TILE_IMAGES)
 
 
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
@@ -238,15 +243,6 @@ def test_operands_that_panels_refuse_give_the_bits_of_a_layer(
         convt.conv_transpose(x, w, out=once, n_threads=threads)
     assert panels
     np.testing.assert_array_equal(bits(once), bits(layer))
-
-
-BLOCK_WAYS = [
-    pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
-    for level, path in WAYS
-    if path in (paths.CHANNELS, paths.CHANNEL_IMAGES, paths.CHANNEL_TILES, paths.CHANNEL_TILE_IMAGES)
-    for dtype in DTYPES
-    if not path.in_pieces or in_pieces(level, dtype)
-]
 
 
 @pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
