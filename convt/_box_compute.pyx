@@ -153,8 +153,10 @@ cdef bint run_task(
         rest //= boxes
     begin = box.begin[1]
     end = min(table.axes[1, CELLS], begin + table.chain * table.axes[1, BOX])
-    for group in range(first_group, min(first_group + groups, table.group)):
-        box.group, box.begin[1], box.shared = group, begin, 0
+    groups = min(groups, table.group - first_group)
+    for group from 0 <= group < groups by table.groups_together:
+        box.group, box.groups = first_group + group, min(table.groups_together, groups - group)
+        box.begin[1], box.shared = begin, 0
         while box.begin[1] < end:
             box.size[1] = min(table.axes[1, BOX], end - box.begin[1])
             if run_parts(table, operands, &box, first_block, end_block, weights, bias, scratch, &outputs):

@@ -122,7 +122,7 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
         if operands.x_strides[last] != (columns.end - columns.begin) * operands.x_strides[last + 1]:
             return False
         return (rows.end - rows.begin) * (columns.end - columns.begin) >= SLACK * table.lanes
-    x = first_input(table, operands, box) + (table.in_channels - 1) * operands.x_strides[1]
+    x = first_input(table, operands, box) + (box.groups * table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]
     x += (box.size[last] + table.lanes - 1) // table.lanes * table.lanes * operands.x_strides[last + 1]

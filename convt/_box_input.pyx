@@ -210,6 +210,37 @@ cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *targ
     clear_places(table, target, rows.end * width, rows.pitch * width)
 
 
+cdef inline bint pack_channel(
+    BoxTable table, const Operands *operands, const Plane *plane, const char *x, Py_ssize_t c, real_t *target
+) noexcept nogil:
+    """A plane of channel `c` of a group, or of two channels as words, lanes along positions, with zeros around it. `x`
+    is the first place inside of channel 0.
+
+    Returns whether an element cannot be multiplied in words.
+    """
+    cdef Py_ssize_t width = plane.columns.pitch, before = plane.columns.begin, after = width - plane.columns.end
+    cdef Py_ssize_t channel_step = operands.x_strides[1]
+    cdef real_t *inside = target + plane.rows.begin * width
+    cdef bint refused = False
+    if plane.rows.begin:
+        memset(target, 0, plane.rows.begin * width * sizeof(real_t))
+    if real_t is float and table.words:
+        x += 2 * c * channel_step
+        refused = pack_words(
+            table, operands, x, x + channel_step if 2 * c + 1 < table.in_channels else NULL, plane.row_step,
+            plane.n_rows, before, plane.n, after, inside,
+        )
+    else:
+        pack_along_positions(
+            table, operands, x + c * channel_step, plane.row_step, plane.n_rows, before, plane.n, after, inside
+        )
+    if plane.rows.end < plane.rows.pitch:
+        memset(
+            target + plane.rows.end * width, 0, (plane.rows.pitch - plane.rows.end) * width * sizeof(real_t)
+        )
+    return refused
+
+
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
@@ -221,8 +252,8 @@ cdef bint pack_input(
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch, size = height * width
-    cdef Py_ssize_t nth, planes = count_planes(table, box), c, place, n_rows, n
-    cdef Py_ssize_t shared = box.shared * table.steps[1]
+    cdef Py_ssize_t nth, planes = count_planes(table, box), channel, place, n_rows, n
+    cdef Py_ssize_t shared = box.shared * table.steps[1], channels = box.groups * table.depth
     cdef bint refused = False
     cdef Plane plane
     cdef real_t *begin
@@ -257,24 +288,10 @@ cdef bint pack_input(
                 table, operands, plane.x, plane.row_step, rows, columns, height, width, target, nth * size
             )
         else:
-            for c in range(table.depth):
-                begin = target + c * table.x_step + nth * size
-                if rows.begin:
-                    memset(begin, 0, rows.begin * width * sizeof(real_t))
-                if real_t is float and table.words:
-                    x = plane.x + 2 * c * operands.x_strides[1]
-                    refused |= pack_words(
-                        table, operands, x, x + operands.x_strides[1] if 2 * c + 1 < table.in_channels else NULL,
-                        plane.row_step, plane.n_rows, columns.begin, plane.n, width - columns.end,
-                        begin + rows.begin * width,
-                    )
-                else:
-                    pack_along_positions(
-                        table, operands, plane.x + c * operands.x_strides[1], plane.row_step, plane.n_rows,
-                        columns.begin, plane.n, width - columns.end, begin + rows.begin * width,
-                    )
-                if rows.end < height:
-                    memset(begin + rows.end * width, 0, (height - rows.end) * width * sizeof(real_t))
+            for channel in range(channels):
+                x = plane.x + channel // table.depth * table.in_channels * operands.x_strides[1]
+                begin = target + channel * table.x_step + nth * size
+                refused |= pack_channel(table, operands, &plane, x, channel % table.depth, begin)
     place = planes * size
     if table.along_channels:
         clear_places(table, target, place, table.input_elements - shared)
@@ -285,7 +302,7 @@ cdef bint pack_input(
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
         n = (table.input_elements if shared else table.x_step) - shared - place
-        for c in range(table.depth):
-            memset(target + c * table.x_step + place, 0, n * sizeof(real_t))
-        memset(target + table.depth * table.x_step, 0, SLACK * table.lanes * sizeof(real_t))
+        for channel in range(channels):
+            memset(target + channel * table.x_step + place, 0, n * sizeof(real_t))
+        memset(target + channels * table.x_step, 0, SLACK * table.lanes * sizeof(real_t))
     return refused

@@ -66,6 +66,8 @@ cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, 
     """The tiles of a block with the weights and bias of another group."""
     cdef Py_ssize_t n, i
     cdef tap_class_t *tile_class
+    if outputs.bias == bias:  # weights may be none
+        return
     for n in range(outputs.n_tiles):
         for i in range(classes):
             tile_class = &outputs.tiles[n].classes[i]
@@ -194,19 +196,22 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
 
 
 cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept nogil:
-    """As many cells, rounded up."""
-    return (cells + table.lanes - 1) // table.lanes * table.lanes
+    """As many cells, rounded up; lanes are a power of two."""
+    return (cells + table.lanes - 1) & -table.lanes
 
 
 cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_ssize_t left) noexcept nogil:
     """Cells of the next strip of a line of which so many are left: `near` vectors or, of packed strips, a part of that
     which several lines make whole. Rows that are joined leave two vectors rather than one, if strips are wider."""
-    cdef Py_ssize_t all_vectors = (left - 1) // table.lanes + 1, vectors = min(table.near, all_vectors)
-    if operands.joined_rows and table.near > 2 and all_vectors == table.near + 1:
-        vectors -= 1
-    while operands.in_strips and not operands.joined_rows and table.near % vectors:
-        vectors -= 1
-    return min(vectors * table.lanes, left)
+    cdef Py_ssize_t most = table.near * table.lanes, vectors
+    if operands.joined_rows and table.near > 2 and most < left <= most + table.lanes:
+        most -= table.lanes
+    elif operands.in_strips and not operands.joined_rows and left < most:
+        vectors = (left - 1) // table.lanes + 1
+        while table.near % vectors:
+            vectors -= 1
+        most = vectors * table.lanes
+    return min(most, left)
 
 
 cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t cells) noexcept nogil:
@@ -338,13 +343,13 @@ cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     real_t *input, bint packed, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
 ) noexcept nogil:
-    """The outputs of one block of channels, the first of which is `channel` of y, in one pass: no sums in between but
-    some lines of them in `spare`, where outputs want that. `outputs` are those of the same or another block and group.
-    Unless the input is `packed`, it is packed strip by strip.
+    """The outputs of one block of channels of each of a box's groups, the first of which is `channel` of y, in one
+    pass: no sums in between but some lines of them in `spare`, where outputs want that. `outputs` are those of the same
+    or another block and group. Unless the input is `packed`, it is packed strip by strip, that of one group.
     """
     cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE]
     cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, place, begin, x
-    cdef Py_ssize_t inner = table.inner_places, count, cells, length
+    cdef Py_ssize_t inner = table.inner_places, count, cells, length, group
     cdef RowParts parts = row_parts(table, operands, box)
     cdef bint beyond
     cdef const char *source = NULL
@@ -362,8 +367,6 @@ cdef void multiply_and_store(
         lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
     if outputs.block != block:
         list_outputs(table, block, weights, bias, outputs)
-    elif outputs.bias != <const char *> bias:  # weights may be none
-        change_group(outputs, 2 if table.pairs else 1, <const char *> weights, <const char *> bias)
     for a in range(last):
         idx[a] = 0
         rows *= box.size[a]
@@ -384,26 +387,34 @@ cdef void multiply_and_store(
         length = min(cells * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
         if operands.joined_rows:
             lines.count, cells, length = 1, count * cells, count * cells * inner
-        for chunk from 0 <= chunk < cells by parts.chunk_vectors * table.lanes:
-            begin = (box.begin[last] + chunk) * inner
-            lines.length = min(parts.chunk_vectors * table.lanes * inner, length - chunk * inner)
-            if operands.in_lines:
-                lines.out_line = stride * lines.length
-            find_targets(table, operands, &lines, row_of_outer, begin, spare, outputs)
-            x = place + chunk
-            if operands.in_strips:
-                x = (row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
-            if not packed:
-                source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
-                for a in range(last):
-                    source += idx[a] * operands.x_strides[array_axis(a)]
-            multiply_lines(table, operands, &lines, outputs, source, input + x)
-            if operands.joined_rows:
-                write_joined(
-                    table, operands, count, lines.length, spare, table.block_width(block), outers, row_of_outer
-                )
-            elif operands.in_lines:
-                write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)
+        for group in range(box.groups):
+            change_group(
+                outputs, 2 if table.pairs else 1, <const char *> (weights + group * table.group_weights),
+                <const char *> (bias + group * table.group_biases),
+            )
+            for chunk from 0 <= chunk < cells by parts.chunk_vectors * table.lanes:
+                begin = (box.begin[last] + chunk) * inner
+                lines.length = min(parts.chunk_vectors * table.lanes * inner, length - chunk * inner)
+                if operands.in_lines:
+                    lines.out_line = stride * lines.length
+                find_targets(table, operands, &lines, row_of_outer, begin, spare, outputs)
+                x = group * table.depth * lines.x_channel + place + chunk
+                if operands.in_strips:
+                    x = (row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
+                if not packed:
+                    source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
+                    for a in range(last):
+                        source += idx[a] * operands.x_strides[array_axis(a)]
+                multiply_lines(table, operands, &lines, outputs, source, input + x)
+                if operands.joined_rows:
+                    write_joined(
+                        table, operands, count, lines.length, spare, table.block_width(block), outers, row_of_outer
+                    )
+                elif operands.in_lines:
+                    write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)
+            for outer in range(outers):
+                if row_of_outer[outer] != NULL:
+                    row_of_outer[outer] += table.out_channels * operands.y_strides[1]
         row += count
         idx[row_axis] += count - 1
         next_row(table, box, idx)

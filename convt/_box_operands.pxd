@@ -30,9 +30,10 @@ cdef struct Operands:
     const cnp.npy_intp *y_strides
 
 
-# Where a box of a group begins and how many cells it has, per axis.
+# Where a box begins and how many cells it has, per axis: the same box of some groups.
 cdef struct Box:
     int64_t group
+    int64_t groups  # that are computed together, from that one on
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
     int64_t shared  # places on axis 1 that the box before had too: their input or its products are kept

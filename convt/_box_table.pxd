@@ -18,6 +18,8 @@ cdef enum:
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
     NEAR_BYTES = 1 << 15
+    # Of packed input of groups that are computed together: half a first-level cache of 32 KB.
+    GROUPS_BYTES = 1 << 14
     SLACK = 8  # vectors that `positions` may read and write past a run
     # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their
     # stores, which the third-level cache takes three times as fast. 4 MB took 0.57 to 0.98 of the time (Zen 4, four
@@ -79,6 +81,7 @@ cdef class BoxTable:
     # them; `users` has of a class's tap a bit for each row of a tile, `runs` is as `convt.shared_loads.runs_of_lines`.
     cdef readonly bint shares_loads
     cdef uint8_t[::1] users, runs
+    cdef readonly Py_ssize_t groups_together  # packed, then multiplied: where outputs go is found once for all of them
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next

@@ -7,6 +7,7 @@ class BoxTable:
     near: int
     strips: bool
     joins_rows: bool
+    groups_together: int
 
     def __init__(self, work: Work, in_panels: bool) -> None: ...
     @property

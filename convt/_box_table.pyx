@@ -209,6 +209,9 @@ cdef class BoxTable:
         self.turned_size = block * self.kernel * TURNED_CHANNELS if pieces and self.kernel <= MOST_TURNED else 0
         self.group_biases = self.out_channels if along_channels else offset_b
         self.positions = self.count_positions()
+        self.groups_together = 1
+        if self.shares_loads and self.chain == 1:
+            self.groups_together = max(1, GROUPS_BYTES // (self.x_step * item))
         self.input_size, self.panel_size = self.count_input(), self.count_panel()
         self.sums_size, self.products_size = self.count_sums(), self.count_products()
 
@@ -317,7 +320,7 @@ cdef class BoxTable:
                 if self.strips:  # every row is padded to whole vectors
                     rows = int(np.prod([self.axes[a, BOX] for a in range(self.n_axes - 1)]))
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
-                return self.depth * places + SLACK * self.lanes
+                return self.groups_together * self.depth * places + SLACK * self.lanes
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 

@@ -203,6 +203,7 @@ class BoxPlan(Plan):
 
     @property
     def tiles(self) -> dict[str, object]:
+        together = min(self.groups, self.table.groups_together)
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
@@ -210,6 +211,7 @@ class BoxPlan(Plan):
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
             **({"shared loads": True} if self.table.shares_loads else {}),
+            **({"groups": together} if together > 1 else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
             **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),

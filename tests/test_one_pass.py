@@ -61,6 +61,42 @@ def test_rows_and_lines_share_the_loads_of_one_input_channel(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize(
+    ("groups", "outputs", "size", "kernel", "stride"),
+    [
+        (97, 1, (5, 16), 4, 2),
+        (64, 2, (9, 7), 3, 1),
+        (160, 1, (3,), 5, 2),
+        (70, 1, (2, 3, 5), 3, 2),
+        (66, 1, (3, 9), 1, 2),
+    ],
+)
+def test_many_small_groups_are_computed_together(level, layout, dtype, groups, outputs, size, kernel, stride):
+    """A task has several groups, the last one fewer; some rows of outputs are cropped at the end."""
+    n = len(size)
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, groups, *size)), integer_data(rng, (groups, outputs, *[kernel] * n))
+    b = integer_data(rng, (groups * outputs,))
+    attributes = {"strides": [stride] * n, "pads": [kernel // 3] * n + [kernel // 2] * n, "group": groups}
+    wanted = oracle(x, w, b, attributes, dtype)
+    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=1, **attributes)
+        assert layer.explain(x.shape)["tiles"]["groups"] > 1
+        out = as_layout(np.full_like(wanted, 99), layout)
+        x = as_layout(x.astype(dtype), layout)
+        for threads in (1, 2):
+            convt.conv_transpose(x, w.astype(dtype), b.astype(dtype), out=out, n_threads=threads, **attributes)
+            np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
+        np.testing.assert_array_equal(layer(x).astype(np.float64), wanted.astype(np.float64))
+    if out.base is not None:
+        out[...] = 0
+        assert not out.base.any()
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("kernel", "stride", "shared"), [(4, 2, True), (3, 1, True), (8, 4, True), (2, 2, False), (6, 2, False)]
 )
@@ -149,7 +185,7 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
     wanted = oracle(x, w, b, attributes, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
-        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=1, **attributes)
         assert layer.explain(x.shape)["tiles"]["one pass"]
         layer(x.astype(dtype), out=out)
     np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
