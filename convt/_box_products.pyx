@@ -329,7 +329,6 @@ cdef void add_columns_along_channels(
 
 cdef void multiply_along_positions(
     BoxTable table,
-    ClassList classes,
     Py_ssize_t block,
     const real_t *input,
     Py_ssize_t x_step,
@@ -354,7 +353,7 @@ cdef void multiply_along_positions(
     cdef positions_t positions = table.level.tiles.word_positions if table.words else table.level.f32.positions
     if table.pieces:
         step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
-    elif in_place and table.columns(classes, block, 0) % table.most_rows == 0:
+    elif in_place and table.columns(table.products, block, 0) % table.most_rows == 0:
         step //= 2
         early = step
     while chunk < length:
@@ -362,11 +361,11 @@ cdef void multiply_along_positions(
         if in_place and length - chunk < 2 * step:
             size = length - chunk  # the tiles of a short chunk would read beyond x
         column = 0
-        for i in range(classes.n):
-            n_taps = classes.taps(i)
-            offsets = &classes.tap_offset[0] + classes.first_tap[i]
+        for i in range(table.products.n):
+            n_taps = table.products.taps(i)
+            offsets = &table.products.tap_offset[0] + table.products.first_tap[i]
             w = weights + table.weight_offset[block, i]
-            n = table.columns(classes, block, i)
+            n = table.columns(table.products, block, i)
             done = 0
             while done < n:
                 tile = table.tile_width(n - done)
@@ -407,7 +406,7 @@ cdef void multiply_plane(
     cdef const char *row
     if plane.n_rows:
         multiply_along_positions(
-            table, table.products, block, <const real_t *> plane.x, x_step, True, plane.n_rows * plane.n,
+            table, block, <const real_t *> plane.x, x_step, True, plane.n_rows * plane.n,
             weights, bias, joined if apart else products + begin + before, table.x_step if apart else table.line,
         )
     if not apart:
@@ -449,7 +448,7 @@ cdef void multiply_places(
         memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
     if not read_in_place(table, operands, box):
         multiply_along_positions(
-            table, table.products, block, input, table.x_step, False, length, weights, bias, products, table.line
+            table, block, input, table.x_step, False, length, weights, bias, products, table.line
         )
         return
     as_rows = images_are_rows(table, operands, box)
@@ -532,7 +531,7 @@ cdef bint multiply(
         runs = count_runs(table, box, &length)
         for run in range(runs):
             multiply_along_positions(
-                table, table.classes, block, input + run_begin(table, box, run), table.x_step, False, length, weights,
+                table, block, input + run_begin(table, box, run), table.x_step, False, length, weights,
                 bias, sums + run * length, table.positions,
             )
     return False

@@ -98,7 +98,7 @@ cdef class BoxTable:
         self.out_channels = geometry.out_channels // geometry.group
         self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
         self.block = block
-        self.blocks = (self.out_channels + block - 1) // block
+        self.blocks = work.blocks
         self.stream_bytes = self.level.stream_bytes if plain else self.level.tiles.stream_bytes
         if self.in_channels == 1 and is_amd():
             self.stream_bytes = max(self.stream_bytes, ONE_CHANNEL_STREAM)
@@ -230,11 +230,6 @@ cdef class BoxTable:
         digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
         digest.update(self.slice.to_bytes(8, "little"))
         return digest.digest()
-
-    @property
-    def weight_blocks(self):
-        """Blocks of output channels in a group."""
-        return self.blocks
 
     @property
     def workspace(self):

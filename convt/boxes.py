@@ -117,26 +117,29 @@ class Boxes(NamedTuple):
 
     def fit_panels(self, threads: int) -> bool:
         """Whether weights that are used once are multiplied panel by panel: of columns first in their own order,
-        otherwise block by block: packed when they are multiplied, from the caches.
-
-        It must be the only box, and a group have blocks of channels enough for the threads. Columns first are
-        limited by their positions and by the scratch: their products take a row more than without panels.
-        """
-        work, path = self.work, self.path
-        if not path.along_channels or work.layout.boxes > 1:
+        otherwise block by block: packed when they are multiplied, from the caches. It must be the only box."""
+        if not self.path.along_channels or self.work.layout.boxes > 1:
             return False
-        if not path.columns_first:
-            # What `pack_whole_vectors` of _box_weights packs.
-            channels, vectors = work.geometry.out_channels // work.geometry.group, work.lanes
-            whole_vectors = work.block % vectors == channels % vectors == 0 and work.kernel > 1
-            # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
-            parts = even_parts(work.geometry.group, threads)
-            equal_shares = -(-work.blocks // parts) * parts <= EQUAL_SHARES * work.blocks
-            return whole_vectors and equal_shares and not (path.tiles and work.kernel > MOST_TURNED)
+        return self.columns_fit_panels(threads) if self.path.columns_first else self.blocks_fit_panels(threads)
+
+    def blocks_fit_panels(self, threads: int) -> bool:
+        """Whether `pack_whole_vectors` of _box_weights can pack the blocks, and threads get equal shares."""
+        work = self.work
+        channels, vectors = work.geometry.out_channels // work.geometry.group, work.lanes
+        whole_vectors = work.block % vectors == channels % vectors == 0 and work.kernel > 1
+        # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
+        parts = even_parts(work.geometry.group, threads)
+        equal_shares = -(-work.blocks // parts) * parts <= EQUAL_SHARES * work.blocks
+        return whole_vectors and equal_shares and not (self.path.tiles and work.kernel > MOST_TURNED)
+
+    def columns_fit_panels(self, threads: int) -> bool:
+        """Whether a group has blocks for the threads, and columns first gain at their number of positions and find
+        room in the scratch: their products take a row more than without panels."""
+        work = self.work
         if work.block * work.kernel > MOST_PANEL_COLUMNS or work.blocks < -(-threads // work.geometry.group):
             return False
         positions = work.layout.input_elements
-        if path.tiles:
+        if self.path.tiles:
             # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
             return 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
         # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.

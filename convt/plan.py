@@ -194,7 +194,7 @@ class BoxPlan(Plan):
         if boxes.in_panels and not path.columns_first:
             self.splits = even_parts(geometry.group, threads)
         else:
-            self.splits = splits(layout, geometry.group, self.table.weight_blocks, threads)
+            self.splits = splits(layout, geometry.group, work.blocks, threads)
         self.threads = max(1, min(threads, whole * self.splits))
         # Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common.
         self.groups = max(1, min(geometry.group, whole * self.splits // (TASKS_PER_THREAD * self.threads)))

@@ -88,6 +88,13 @@ def as_layout(array, layout):
     return np.ascontiguousarray(array)
 
 
+def assert_nothing_beside(out):
+    """Nothing was written beside `out`, if `as_layout` made it a part of an array."""
+    if out.base is not None:
+        out[...] = 0
+        assert not out.base.any()
+
+
 LAYOUTS = [
     "contiguous",
     "fortran",

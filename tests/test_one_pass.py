@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, DTYPES, as_layout, integer_data, oracle
+from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_data, oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, bits, forced, in_pieces, seeds
@@ -55,9 +55,7 @@ def test_rows_and_lines_share_the_loads_of_one_input_channel(
     with forced((level, path)):
         convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, n_threads=threads, **attributes)
     np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
-    if out.base is not None:
-        out[...] = 0
-        assert not out.base.any()
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -91,9 +89,7 @@ def test_many_small_groups_are_computed_together(level, layout, dtype, groups, o
             convt.conv_transpose(x, w.astype(dtype), b.astype(dtype), out=out, n_threads=threads, **attributes)
             np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
         np.testing.assert_array_equal(layer(x).astype(np.float64), wanted.astype(np.float64))
-    if out.base is not None:
-        out[...] = 0
-        assert not out.base.any()
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -140,9 +136,7 @@ def test_rows_of_few_channels(level, size, channels, outputs, strides, pads, mor
     with forced((level, paths.POSITIONS)):
         convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), out=out, n_threads=threads, **attributes)
     np.testing.assert_array_equal(out, wanted)
-    if layout != "contiguous":
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -189,9 +183,7 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
         assert layer.explain(x.shape)["tiles"]["one pass"]
         layer(x.astype(dtype), out=out)
     np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
-    if layout == "sliced":
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
@@ -210,9 +202,7 @@ def test_cells_of_one_input_are_multiplied_in_strips(level, dtype, layout, chann
         assert layer.explain(x.shape)["tiles"]["strip"]
         y = layer(as_layout(x.astype(dtype), layout), out=None if layout == "negative steps" else out)
     np.testing.assert_array_equal(y, wanted)
-    if layout == "sliced":
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
@@ -282,9 +272,7 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
         assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
         layer(as_layout(x, layouts[0]), out=out)
     np.testing.assert_array_equal(out, wanted)
-    if layouts[1] == "sliced":
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0)[0] == 16])
@@ -390,8 +378,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
         assert layer.explain(x.shape)["tiles"]["one pass"]
     np.testing.assert_array_equal(bits(out), bits(wanted))
     if layout == "sliced":
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+        assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
@@ -424,9 +411,7 @@ def test_words_of_two_channels(level, layout, stride, channels, size, outputs, k
         assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
         layer(as_layout(x, layout), out=out)
     np.testing.assert_array_equal(bits(out), bits(wanted))
-    if out.base is not None:
-        out[...] = 0
-        assert not out.base.any()  # nothing was written beside it
+    assert_nothing_beside(out)
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 0).sums >= 24])
