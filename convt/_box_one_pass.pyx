@@ -279,7 +279,7 @@ cdef void multiply_lines(
     cdef real_t *x
     part.packed = NULL
     part.soon = NULL
-    part.soon_channel = operands.x_strides[1]
+    part.soon_channel, part.soon_vector = operands.x_strides[1], 0
     while begin < all_cells:
         cells = strip_cells(table, operands, all_cells - begin)
         width = whole_vectors(table, cells)
@@ -303,8 +303,12 @@ cdef void multiply_lines(
                     pack_strip(table, operands, &part, cells, strip, next_strip, x)
             moved = (begin * table.inner_places + line * lines.out_line) * item
             for i in range(outputs.n_tiles):
-                # Each of the first tiles fetches another vector of the next strip.
+                # Each of the first tiles fetches another vector of the next strip, or two if tiles are few: 64 channels
+                # of 400x400 to 16, kernel 1, took 0.66 of the time.
                 part.soon = next_strip + i * part.soon_vector if source != NULL and i < table.tile_vectors else NULL
+                part.soon_second = 0
+                if i + outputs.n_tiles < table.tile_vectors:
+                    part.soon_second = outputs.n_tiles * part.soon_vector
                 if i or not copies:
                     write_tile(table, outputs.tiles + i, &part, x, moved, stream)
                     continue

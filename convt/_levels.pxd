@@ -60,6 +60,7 @@ cdef extern from "levels.h" nogil:
         const char *soon
         Py_ssize_t soon_channel
         Py_ssize_t soon_vector
+        Py_ssize_t soon_second
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places

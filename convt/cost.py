@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convt._levels import FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
+from convt._levels import CACHE_LINE, FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
@@ -63,6 +63,10 @@ ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
+
+# A cache line of a large input, in one pass to few columns of one tap. Columns first fetch it earlier: 64 channels
+# of 400x400 to 1 to 8, kernel 2, stride 2, took 0.33 to 0.85 of the time so, 16 channels 1.0 to 1.1.
+FAR_INPUT, FAR_CHANNELS, FAR_LINE_CYCLES = 1 << 23, 16, 6.0
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
 # runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
@@ -373,9 +377,20 @@ def position_cycles(work: Work) -> float:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
         cycles += taps * n * FEW_ROWS.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
+    if waits_for_input(work):
+        cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
     return depth * cycles
+
+
+def waits_for_input(work: Work) -> bool:
+    """Whether few columns of one tap read a large input of many channels, in one pass."""
+    inputs = work.geometry.batch * work.geometry.in_channels * math.prod(a.input for a in work.geometry.axes)
+    columns = work.block * sum(len(c.places) for c in work.layout.classes)
+    few = work.blocks == 1 and columns <= min(FEW_COLUMNS, work.in_channels // 2)
+    far = inputs * ITEMSIZE[work.dtype] >= FAR_INPUT and work.in_channels > FAR_CHANNELS
+    return few and far and work.layout.most_taps == 1 and work.one_pass.possible and not work.path.words
 
 
 def tap_cycles(work: Work, taps: int, rows: int) -> float:

@@ -41,14 +41,14 @@ enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs and `channels` of
    input; x_line and out_line elements lead from one line to the next, x_channel from one channel to the next. For one
    class of floats or doubles, at levels of 24 sums and more: unless `soon` is NULL, a cache line is fetched from there
-   for each channel and each vector of a line, or line, that many bytes apart; unless `packed` is NULL too, the input is
-   copied there. */
+   for each channel and each vector of a line, or line, that many bytes apart, and unless `soon_second` is 0, another
+   one so many bytes further; unless `packed` is NULL too, the input is copied there. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
     void *packed;
     ptrdiff_t packed_line, packed_channel;
     const char *soon;
-    ptrdiff_t soon_channel, soon_vector;
+    ptrdiff_t soon_channel, soon_vector, soon_second;
 } convt_lines;
 
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8

@@ -12,13 +12,13 @@
                                           outputs that follow each other: `kept` of them or, if that is 0, all */
 
 /* What a tile does of a strip besides, at levels with registers to spare: it fetches a cache line for each channel from
-   `soon` on, so many bytes apart, and copies its inputs to `packed`, so many elements from one channel and vector to
-   the next. The latter or both may be NULL. */
+   `soon` on, so many bytes apart, or two of them, and copies its inputs to `packed`, so many elements from one channel
+   and vector to the next. The latter or both may be NULL. */
 typedef struct {
     REAL *packed;
     ptrdiff_t packed_channel, packed_vector;
     const char *soon;
-    ptrdiff_t soon_channel;
+    ptrdiff_t soon_channel, soon_second;
 } NAME(strip);
 
 /* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
@@ -45,6 +45,8 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
                     __builtin_prefetch(line + later + v * x_vector, 0, 2);
             if (soon) {
                 __builtin_prefetch(soon);
+                if (strip.soon_second)
+                    __builtin_prefetch(soon + strip.soon_second);
                 soon += strip.soon_channel;
                 if (packed) {
                     UNROLLED (v, vectors)
@@ -261,8 +263,9 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 INLINE NAME(strip)
     NAME(part_of_strip)(const convt_lines *lines, ptrdiff_t element, ptrdiff_t packed_vector, ptrdiff_t vector)
 {
-    return (NAME(strip)){lines->packed ? (REAL *)lines->packed + element : NULL, lines->packed_channel, packed_vector,
-                         lines->soon ? lines->soon + vector * lines->soon_vector : NULL, lines->soon_channel};
+    return (NAME(strip)){
+        lines->packed ? (REAL *)lines->packed + element : NULL,         lines->packed_channel, packed_vector,
+        lines->soon ? lines->soon + vector * lines->soon_vector : NULL, lines->soon_channel,   lines->soon_second};
 }
 
 /* Vectors along a line, from number `vector` on and so many elements into the copy: wide tiles, then narrow ones; 2
