@@ -29,7 +29,9 @@ from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, FEW_COLUMNS, LONG_ROW, NEAR_INPUT, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t
+from convt._levels cimport (
+    CACHE_LINE, CACHE_WAY, FEW_COLUMNS, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t,
+)
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
@@ -193,9 +195,9 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     """Whether boxes are multiplied where x lies, if its strides and their size allow it.
 
     Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
-    apart meet in few sets of the caches: up to 1.8 times. Columns first are where rows are long (one axis), columns are
-    few or an image is small: 0.46 to 0.94 of the time; others took up to 1.25 times as long, and so did several tiles
-    of columns where channels lie pages apart.
+    apart meet in few sets of the caches: up to 1.8 times. Columns first mostly are: 0.46 to 1.0 of the time. Not where
+    many meet in one set of the second-level cache (75 columns of 128 channels 1.2) or, in the tiles of few registers,
+    of the first-level one (1.2 to 1.5).
     """
     cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:
@@ -203,9 +205,9 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     if table.columns_first:
         if table.n_axes > 2 and columns > table.in_channels:
             return False  # `multiply_plane` needs the room of a packed channel for each
-        if columns > table.most_rows and operands.x_strides[1] % PAGE == 0:
-            return False
-        return table.n_axes == 2 or columns <= FEW_COLUMNS or table.in_channels * operands.x_strides[1] < NEAR_INPUT
+        if table.most_sums < MANY_SUMS:
+            return columns <= table.most_rows or operands.x_strides[1] % PAGE > 0
+        return columns <= FEW_COLUMNS or operands.x_strides[1] % CACHE_WAY > 0
     for a in range(1, table.n_axes):
         if table.axes[a, ORIGIN] or table.axes[a, REACH] or table.axes[a, CELLS] > table.axes[a, INPUT]:
             return False

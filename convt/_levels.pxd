@@ -14,7 +14,6 @@ cpdef enum:
     PAIRS_CHANNELS = 32
     FEW_COLUMNS = 32  # of columns first
     MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
-    NEAR_INPUT = 1 << 20  # bytes of an image that tiles of more columns may read where it lies
     SHORT_ROW = 4  # vectors: rows of fewer are short
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
@@ -23,6 +22,7 @@ cpdef enum:
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
+    CACHE_WAY = 1 << 17  # and in one of a second-level cache
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()

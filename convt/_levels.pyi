@@ -8,7 +8,6 @@ ONE_PASS_COLUMNS: int
 PAIRS_CHANNELS: int
 FEW_COLUMNS: int
 MOST_TURNED: int
-NEAR_INPUT: int
 SHORT_ROW: int
 SHORT_LINE: int
 JOINED_LINE: int
@@ -17,6 +16,7 @@ ROW_TILE: int
 ROW_STRIP: int
 CACHE_LINE: int
 PAGE: int
+CACHE_WAY: int
 WAITING_POSITIONS: int
 
 def levels() -> list[str]: ...

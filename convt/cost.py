@@ -367,7 +367,7 @@ def position_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        of_one = 1.0 if work.in_place and block * work.kernel <= FEW_COLUMNS else 1.35
+        of_one = 1.35 if not work.in_place else 1.0 if block * work.kernel <= FEW_COLUMNS else 1.15
         multiplied = new_positions * (of_one * work.in_channels / 2 + 1.35)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
         return block * work.kernel * (multiplied + kept) / lanes
