@@ -7,6 +7,7 @@ from ways import VECTOR_LEVELS, before_unreadable, bits, forced
 
 import convt
 from convt import _box_compute, paths
+from convt._levels import MANY_SUMS, tile_limits
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
@@ -77,10 +78,16 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         ((1, 16, 40, 30), (16, 3, 3, 3), "contiguous", False),  # more columns than channels
         ((1, 16, 900), (16, 1, 25), "contiguous", True),
         ((1, 64, 5, 3), (64, 1, 3, 3), "contiguous", False),  # too small
+        ((1, 64, 50, 60), (64, 3, 4, 4), "contiguous", True),
+        ((1, 64, 32, 32), (64, 1, 4, 2), "contiguous", None),  # channels are pages
+        ((1, 40, 128, 256), (40, 1, 6, 6), "contiguous", False),  # which meet in one set of a cache
+        ((1, 40, 128, 256), (40, 1, 4, 1), "contiguous", True),  # but only once, in one tile
     ],
     ids=str,
 )
 def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypatch):
+    """None: where registers are not few."""
+    many_registers = tile_limits(level, False, 0).sums >= MANY_SUMS
     taken = []
 
     class Workspaces:
@@ -94,18 +101,21 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
         convt.conv_transpose(x, np.full(w_shape, 2, np.float32), n_threads=1)
     (scratch,) = taken
     copied = (scratch[: scratch.size // 4 * 4].view(np.float32) == 5).any()
-    assert copied != in_place
+    assert copied != (many_registers if in_place is None else in_place)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
-@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25])
-def test_chunks_of_rows_are_multiplied_where_they_lie(level, kernel):
+@pytest.mark.parametrize(
+    ("channels", "kernel"),
+    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 10)],
+)
+def test_chunks_of_rows_are_multiplied_where_they_lie(level, channels, kernel):
     """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
     rng = np.random.default_rng(0)
-    w = integer_data(rng, (20, 1, kernel)).astype(np.float32)
-    for vectors in (8, 9, 12, 14, 16, 18, 24):
+    w = integer_data(rng, (channels, 1, kernel)).astype(np.float32)
+    for vectors in (8, 9, 12, 14, 16, 18, 24, 31, 32, 40):
         for more in (-1, 0, 1):
-            x = integer_data(rng, (1, 20, 16 * vectors + more)).astype(np.float32)
+            x = integer_data(rng, (1, channels, 16 * vectors + more)).astype(np.float32)
             with forced((level, paths.POSITION_COLUMNS)):
                 y = convt.conv_transpose(before_unreadable(x), w, strides=[2])
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2]}))
