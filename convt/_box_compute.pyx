@@ -2,7 +2,7 @@
 """The vectorised levels: boxes of cells, multiplied by micro-kernels.
 
 `convt.tiling` explains cells, classes, boxes and runs. A task is a chain of boxes, mostly of one, some groups, mostly
-one, and a range of output channels. For each box of a group:
+one, and a range of output channels. For each box of a group, or of some that are small:
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps for which a whole run reads only zeros are left out, and the zeros at both ends if it is one row. Runs of
@@ -196,8 +196,8 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
 
     Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
     apart meet in few sets of the caches: up to 1.8 times. Columns first mostly are: 0.46 to 1.0 of the time. Not where
-    many meet in one set of the second-level cache (75 columns of 128 channels 1.2) or, in the tiles of few registers,
-    of the first-level one (1.2 to 1.5).
+    columns are many and channels lie so far apart that they meet in one set of the second-level cache (75 columns of
+    128 channels 1.2) or, in the tiles of few registers, of the first-level one (1.2 to 1.5).
     """
     cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:

@@ -26,7 +26,7 @@ cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noe
 
 
 cdef inline const char *first_input(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    """The input of a box's first cell, of the first channel of its group."""
+    """The input of a box's first cell, of the first channel of its first group."""
     cdef const char *x = operands.x + box.group * table.in_channels * operands.x_strides[1]
     cdef Py_ssize_t a
     for a in range(table.n_axes):
@@ -54,7 +54,7 @@ cdef inline Py_ssize_t count_planes(BoxTable table, const Box *box) noexcept nog
 
 
 cdef inline Plane nth_plane(BoxTable table, const Operands *operands, const Box *box, Py_ssize_t n) noexcept nogil:
-    """One of the planes of a box, of the first channel of its group."""
+    """One of the planes of a box, of the first channel of its first group."""
     cdef Py_ssize_t last = table.n_axes - 1, a
     cdef int64_t place
     cdef Inside part

@@ -244,10 +244,11 @@ cdef inline bint pack_channel(
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory. Places
-    that the box before had too are moved from where they lay in `target`, unless their products are what is kept.
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory, and the
+    channels of its groups likewise. Places that the box before had too are moved from where they lay in `target`,
+    unless their products are what is kept.
 
-    Returns whether an element cannot be multiplied in pieces.
+    Returns whether an element cannot be multiplied in pieces or words.
     """
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)

@@ -66,7 +66,7 @@ cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, 
     """The tiles of a block with the weights and bias of another group."""
     cdef Py_ssize_t n, i
     cdef tap_class_t *tile_class
-    if outputs.bias == bias:  # weights may be none
+    if outputs.bias == bias:  # of no taps there are no weights, which do not differ then
         return
     for n in range(outputs.n_tiles):
         for i in range(classes):

@@ -22,8 +22,9 @@ from convt._levels cimport (
 from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
 
 cdef enum:
-    # Of which a chunk in place is half as long, where all tiles are alike: 0.94 to 0.98 of the time; others 1.12.
-    MANY_CHANNELS = 256
+    # Input channels from which a chunk in place is half as long, where all tiles are alike: 0.94 to 0.98 of the time;
+    # others 1.12.
+    HALF_CHUNK_CHANNELS = 256
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
     # But where these are multiples of so many bytes apart: they would put each other out of a first-level cache of
     # 8 ways before they are read (64 channels, AVX2: 43 to 49 GFLOP/s instead of 60 to 73).
@@ -360,7 +361,7 @@ cdef void multiply_along_positions(
     else:
         n = table.columns(table.products, block, 0)
         vectors = min(SLACK, table.most_sums // table.tile_width(n))
-        step = CHUNK // 2 if in_place and table.depth >= MANY_CHANNELS and n % table.most_rows == 0 else CHUNK
+        step = CHUNK // 2 if in_place and table.depth >= HALF_CHUNK_CHANNELS and n % table.most_rows == 0 else CHUNK
         step = (step + vectors - 1) // vectors * vectors * table.lanes
     while chunk < length:
         size = min(step, length - chunk)

@@ -12,7 +12,7 @@ cdef enum:
     PANEL_BYTES = 1 << 19
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
-    CHUNK = 12  # vectors of positions; what divides by the widths of most tiles of `positions`
+    CHUNK = 12  # vectors of positions, about; it divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as

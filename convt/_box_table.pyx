@@ -210,7 +210,7 @@ cdef class BoxTable:
         self.group_biases = self.out_channels if along_channels else offset_b
         self.positions = self.count_positions()
         self.groups_together = 1
-        if self.shares_loads and self.chain == 1:
+        if self.shares_loads:
             self.groups_together = max(1, GROUPS_BYTES // (self.x_step * item))
         self.input_size, self.panel_size = self.count_input(), self.count_panel()
         self.sums_size, self.products_size = self.count_sums(), self.count_products()
@@ -308,7 +308,7 @@ cdef class BoxTable:
         return self.channel_pairs if self.unit == 1 else self.depth // self.pieces
 
     cdef Py_ssize_t count_input(self):
-        """Elements of a packed box of input."""
+        """Elements of a packed box of input, that of all groups that are computed together."""
         if not self.along_channels:
             if not self.pieces:
                 places = self.x_step

@@ -22,7 +22,7 @@ cpdef enum:
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
-    CACHE_WAY = 1 << 17  # and in one of a second-level cache
+    CACHE_WAY = 1 << 17  # and in one of a second-level cache of 1 MB and 8 ways
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()

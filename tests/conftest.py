@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -8,30 +10,36 @@ from convt import isa, plan
 MICRO_KERNELS = Path(__file__).parent / "micro_kernels.c"
 
 
-def builds_micro_kernels(item):
-    return item.path.stem == f"test_{MICRO_KERNELS.stem}"
+def build_of(item):
+    """The compiler and the optimisation that a test of micro-kernels wants; None of any other test."""
+    build = item.callspec.params.get("build") if hasattr(item, "callspec") else None
+    return build if isinstance(build, tuple) else None
 
 
 def pytest_collection_modifyitems(items):
     """What waits for a compiler comes last."""
-    items.sort(key=builds_micro_kernels)
+    items.sort(key=lambda item: build_of(item) is not None)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def micro_kernels(request, tmp_path_factory):
-    """Of each build that is tested the compiler, which runs beside the other tests (a minute or two), and the
-    program that it makes."""
+    """Of each build that is tested the compiler, which runs beside the other tests (a minute or two), the program
+    that it makes and the file of its messages."""
     folder = tmp_path_factory.mktemp("micro_kernels")
     flags = ["-fno-math-errno", "-fno-trapping-math", f"-I{MICRO_KERNELS.parent.parent / 'convt'}"]
     builds = {}
-    for item in filter(builds_micro_kernels, request.session.items):
-        compiler, optimisation = build = item.callspec.params["build"]
+    for compiler, optimisation in filter(None, map(build_of, request.session.items)):
         program = folder / (compiler + optimisation)
-        builds[build] = subprocess.Popen([compiler, optimisation, *flags, MICRO_KERNELS, "-o", program]), program
+        messages = program.with_suffix(".txt")
+        command = [compiler, optimisation, *flags, MICRO_KERNELS, "-o", program]
+        with messages.open("w") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        builds[compiler, optimisation] = process, program, messages
     yield builds
-    for compiler, _ in builds.values():
-        compiler.kill()
-        compiler.wait()
+    for process, *_ in builds.values():
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # a compiler has children
+        process.wait()
 
 
 @pytest.fixture(params=isa.available())

@@ -51,6 +51,7 @@ static void report(const char *level, const char *kernel, int wrong)
             lines.packed_line = width;                                                                                 \
             lines.packed_channel = count * width;                                                                      \
             lines.soon = (const char *)x;                                                                              \
+            lines.soon_second = 64 * (count % 2);                                                                      \
         }                                                                                                              \
         k->positions_out(rows, kind, places, classes, &lines, x, (void **)targets, stream);                            \
         for (int i = 0; copies && i < TAPS * CHANNELS * count * width; i++) {                                          \

@@ -105,17 +105,19 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("channels", "kernel"),
-    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 10)],
+    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 12), (256, 10)],
 )
-def test_chunks_of_rows_are_multiplied_where_they_lie(level, channels, kernel):
-    """From the shortest row that is, over every number of whole vectors, and a place fewer or more."""
+def test_chunks_of_rows_are_multiplied_where_they_lie(level, dtype, channels, kernel):
+    """From the shortest row that is, over numbers of whole vectors, and a place fewer or more."""
     rng = np.random.default_rng(0)
-    w = integer_data(rng, (channels, 1, kernel)).astype(np.float32)
+    lanes = 64 // np.dtype(dtype).itemsize
+    w = integer_data(rng, (channels, 1, kernel)).astype(dtype)
     for vectors in (8, 9, 12, 14, 16, 18, 24, 31, 32, 40):
         for more in (-1, 0, 1):
-            x = integer_data(rng, (1, channels, 16 * vectors + more)).astype(np.float32)
+            x = integer_data(rng, (1, channels, lanes * vectors + more)).astype(dtype)
             with forced((level, paths.POSITION_COLUMNS)):
                 y = convt.conv_transpose(before_unreadable(x), w, strides=[2])
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2]}))

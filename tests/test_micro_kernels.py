@@ -16,8 +16,8 @@ BUILDS = [(compiler, optimisation) for optimisation in ("-O1", "-O2") for compil
     "build", [*BUILDS[:1], *(pytest.param(build, marks=pytest.mark.heavy) for build in BUILDS[1:])]
 )
 def test_every_micro_kernel_of_every_level(build, micro_kernels):
-    compiler, program = micro_kernels[build]
-    assert compiler.wait(timeout=600) == 0
+    compiler, program, messages = micro_kernels[build]
+    assert compiler.wait(timeout=600) == 0, messages.read_text()
     result = subprocess.run([program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout
     for level in isa.available():

@@ -7,7 +7,7 @@ import pytest
 from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_data, oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, bits, forced, in_pieces, seeds
+from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, before_unreadable, bits, forced, in_pieces, seeds
 
 import convt
 from convt import paths, tiling
@@ -64,6 +64,7 @@ def test_rows_and_lines_share_the_loads_of_one_input_channel(
 @pytest.mark.parametrize(
     ("groups", "outputs", "size", "kernel", "stride"),
     [
+        (512, 1, (16, 16), 4, 2),  # more to a task than are computed together
         (97, 1, (5, 16), 4, 2),
         (64, 2, (9, 7), 3, 1),
         (160, 1, (3,), 5, 2),
@@ -86,8 +87,11 @@ def test_many_small_groups_are_computed_together(level, layout, dtype, groups, o
         out = as_layout(np.full_like(wanted, 99), layout)
         x = as_layout(x.astype(dtype), layout)
         for threads in (1, 2):
+            out[...] = 99
             convt.conv_transpose(x, w.astype(dtype), b.astype(dtype), out=out, n_threads=threads, **attributes)
             np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
+        if layout == "contiguous":
+            x = before_unreadable(x)
         np.testing.assert_array_equal(layer(x).astype(np.float64), wanted.astype(np.float64))
     assert_nothing_beside(out)
 
