@@ -50,6 +50,7 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 # layers of kernels larger than their images took 0.7 to 1.8 times the estimate (Zen 5).
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
 
+MANY_IN_PLACE_ON_AMD = 1.15  # of columns, more than FEW_COLUMNS: 1.35 elsewhere, where it was not measured
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -367,7 +368,11 @@ def position_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        of_one = 1.35 if not work.in_place else 1.0 if block * work.kernel <= FEW_COLUMNS else 1.15
+        of_one = 1.35
+        if work.in_place and block * work.kernel <= FEW_COLUMNS:
+            of_one = 1.0
+        elif work.in_place and work.isa == "avx512_bf16":
+            of_one = MANY_IN_PLACE_ON_AMD
         multiplied = new_positions * (of_one * work.in_channels / 2 + 1.35)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
         return block * work.kernel * (multiplied + kept) / lanes
