@@ -50,7 +50,7 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 # layers of kernels larger than their images took 0.7 to 1.8 times the estimate (Zen 5).
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
 
-MANY_IN_PLACE_ON_AMD = 1.15  # of columns, more than FEW_COLUMNS: 1.35 elsewhere, where it was not measured
+MANY_IN_PLACE_ON_AMD = 1.15  # of more columns than FEW_COLUMNS; 1.35 elsewhere, where it was not fitted
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.

@@ -183,7 +183,7 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
     wanted = oracle(x, w, b, attributes, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
-        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=1, **attributes)
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
         assert layer.explain(x.shape)["tiles"]["one pass"]
         layer(x.astype(dtype), out=out)
     np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
