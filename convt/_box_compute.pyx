@@ -30,7 +30,7 @@ from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport (
-    CACHE_LINE, CACHE_WAY, FEW_COLUMNS, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t,
+    CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t,
 )
 from convt._machine cimport begin_floating, end_floating
 
@@ -73,7 +73,7 @@ cdef bint run_box(
     cdef bint refused = False
     cdef tile_rows_t rows
     cdef bint packed = not operands.in_strips
-    if packed and not read_in_place(table, operands, box) and pack_input(
+    if packed and not table.in_chunks and not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):
         return True
@@ -195,19 +195,14 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     """Whether boxes are multiplied where x lies, if its strides and their size allow it.
 
     Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
-    apart meet in few sets of the caches: up to 1.8 times. Columns first mostly are: 0.46 to 1.0 of the time. Not where
-    columns are many and channels lie so far apart that they meet in one set of the second-level cache (75 columns of
-    128 channels 1.2) or, in the tiles of few registers, of the first-level one (1.2 to 1.5).
+    apart meet in few sets of the caches: up to 1.8 times. Columns first are: 0.65 to 1.0 of the time (13 layers); but
+    not in the tiles of few registers where channels meet in one set of the first-level cache (1.1 to 2.3 times).
     """
     cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:
         return False
     if table.columns_first:
-        if table.n_axes > 2 and columns > table.in_channels:
-            return False  # `multiply_plane` needs the room of a packed channel for each
-        if table.most_sums < MANY_SUMS:
-            return columns <= table.most_rows or operands.x_strides[1] % PAGE > 0
-        return columns <= FEW_COLUMNS or operands.x_strides[1] % CACHE_WAY > 0
+        return table.most_sums >= MANY_SUMS or columns <= table.most_rows or operands.x_strides[1] % PAGE > 0
     for a in range(1, table.n_axes):
         if table.axes[a, ORIGIN] or table.axes[a, REACH] or table.axes[a, CELLS] > table.axes[a, INPUT]:
             return False

@@ -103,6 +103,52 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
+cdef void pack_part(
+    BoxTable table, const Operands *operands, const Plane *plane, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
+    Py_ssize_t width, real_t *target,
+) noexcept nogil:
+    """Of every channel some rows of a plane, zeros included: `width` places of each from number `column` on."""
+    cdef Py_ssize_t first = min(max(plane.rows.begin, row), row + rows)
+    cdef Py_ssize_t last = max(first, min(plane.rows.end, row + rows))
+    cdef Py_ssize_t begin = min(max(plane.columns.begin, column), column + width)
+    cdef Py_ssize_t end = max(begin, min(plane.columns.end, column + width))
+    cdef const char *x = plane.x + (first - plane.rows.begin) * plane.row_step
+    x += (begin - plane.columns.begin) * operands.x_strides[table.n_axes]
+    for _ in range(table.depth):
+        memset(target, 0, (first - row) * width * sizeof(real_t))
+        pack_along_positions(
+            table, operands, x, plane.row_step, last - first, begin - column, end - begin, column + width - end,
+            target + (first - row) * width,
+        )
+        memset(target + (last - row) * width, 0, (row + rows - last) * width * sizeof(real_t))
+        x += operands.x_strides[1]
+        target += table.x_step
+
+
+cdef void pack_chunk(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
+) noexcept nogil:
+    """`size` places of every channel of a box, zeros around its input included, from place number `begin` on."""
+    cdef Py_ssize_t width = part_inside(table, box, table.n_axes - 1).pitch, of_plane = plane_places(table, box)
+    cdef Py_ssize_t end = begin + size, place, left, rows, part, channel
+    cdef Plane plane
+    target -= begin
+    while begin < end:
+        plane = nth_plane(table, operands, box, begin // of_plane)
+        place = begin % of_plane
+        left = min(end - begin, of_plane - place)
+        rows, part = left // width, width
+        if place % width or rows == 0:
+            rows, part = 1, min(left, width - place % width)
+        pack_part(table, operands, &plane, place // width, rows, place % width, part, target + begin)
+        begin += rows * part
+    # What whole vectors read behind the places goes nowhere. It is cleared, as subnormals there would be slow.
+    target += end
+    for channel in range(table.depth):
+        memset(target + channel * table.x_step, 0, (table.x_step - size) * sizeof(real_t))
+    memset(target + table.depth * table.x_step - size, 0, SLACK * table.lanes * sizeof(real_t))
+
+
 cdef bint pack_words(
     BoxTable table, const Operands *operands, const char *even, const char *odd, Py_ssize_t row_step, Py_ssize_t rows,
     Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, float *target,

@@ -10,10 +10,12 @@ otherwise packed block by block.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove, memset
 
-from convt._box_input cimport Plane, count_planes, images_are_rows, nth_image, nth_plane, read_in_place
+from convt._box_input cimport (
+    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_chunk, part_inside, plane_places, read_in_place,
+)
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
-    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, SLACK, BoxTable, ClassList,
+    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, PITCH, REACH, BoxTable, ClassList,
 )
 from convt._box_weights cimport Given, begin_panel, pack_block_panel, pack_panel, panel_rows
 from convt._levels cimport (
@@ -332,72 +334,93 @@ cdef void add_columns_along_channels(
         sums += step * table.positions
 
 
-cdef void multiply_along_positions(
-    BoxTable table,
-    Py_ssize_t block,
-    const real_t *input,
-    Py_ssize_t x_step,
-    bint in_place,
-    Py_ssize_t length,
-    const real_t *weights,
-    const real_t *bias,
-    real_t *out,
-    Py_ssize_t out_step,
+cdef void multiply_chunk(
+    BoxTable table, Py_ssize_t block, const real_t *input, Py_ssize_t x_step, Py_ssize_t ahead, Py_ssize_t later,
+    Py_ssize_t size, const real_t *weights, const real_t *bias, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`length` sums of every class, place and channel of a block: class after class, [column][position].
-
-    A chunk of positions of every input channel, some whole tiles of the first columns, is read from memory once and
-    then, from the caches, for the other columns. Where x lies as given, those tiles also fetch the next chunk: 41 MB of
-    64 channels to 1 to 3, kernels 1 to 3, took 0.4 to 0.8 of the time (float32) and 0.47 to 0.65 (float64).
-    """
-    cdef Py_ssize_t i, n, n_taps, done, tile, chunk = 0, size, column, later, vectors, step
-    cdef Py_ssize_t ahead = AHEAD * x_step if in_place and x_step * sizeof(real_t) % FEW_SETS else 0
+    """`size` sums of every class, place and channel of a block: class after class, [column][position]. Of the input,
+    tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0."""
+    cdef Py_ssize_t i, n, n_taps, done, tile, column = 0
     cdef const Py_ssize_t *offsets
     cdef const real_t *w
     cdef const real_t *added
     cdef positions_t positions = table.level.tiles.word_positions if table.words else table.level.f32.positions
+    for i in range(table.products.n):
+        n_taps = table.products.taps(i)
+        offsets = &table.products.tap_offset[0] + table.products.first_tap[i]
+        w = weights + table.weight_offset[block, i]
+        n = table.columns(table.products, block, i)
+        done = 0
+        while done < n:
+            tile = table.tile_width(n - done)
+            added = bias + table.bias_offset[block, i] + done
+            if real_t is float and table.pieces:
+                table.level.tiles.positions(
+                    table.pieces, min(tile, n - done), size, n_taps, table.channel_pairs, input, x_step, w, added,
+                    out + column * out_step, out_step,
+                )
+            elif real_t is float:
+                positions(
+                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
+                    out + column * out_step, out_step,
+                )
+            else:
+                table.level.f64.positions(
+                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
+                    out + column * out_step, out_step,
+                )
+            w += n_taps * table.depth * tile
+            done += tile
+            column += tile
+
+
+cdef void multiply_along_positions(
+    BoxTable table, Py_ssize_t block, const real_t *input, Py_ssize_t length, const real_t *weights,
+    const real_t *bias, real_t *out, Py_ssize_t out_step,
+) noexcept nogil:
+    """`length` sums of every column, of packed input: a chunk of positions of every channel is read for the first
+    columns and then, from the caches, for the others."""
+    cdef Py_ssize_t chunk, begin, step
     if table.pieces:
         step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
     else:
-        n = table.columns(table.products, block, 0)
-        vectors = min(SLACK, table.most_sums // table.tile_width(n))
-        step = CHUNK // 2 if in_place and table.depth >= HALF_CHUNK_CHANNELS and n % table.most_rows == 0 else CHUNK
-        step = (step + vectors - 1) // vectors * vectors * table.lanes
-    while chunk < length:
-        size = min(step, length - chunk)
-        if in_place and length - chunk < 2 * step:
-            size = length - chunk  # the tiles of a short chunk would read beyond x
-        column = 0
-        for i in range(table.products.n):
-            n_taps = table.products.taps(i)
-            offsets = &table.products.tap_offset[0] + table.products.first_tap[i]
-            w = weights + table.weight_offset[block, i]
-            n = table.columns(table.products, block, i)
-            done = 0
-            while done < n:
-                tile = table.tile_width(n - done)
-                added = bias + table.bias_offset[block, i] + done
-                later = step if in_place and column == 0 else 0
-                if real_t is float and table.pieces:
-                    table.level.tiles.positions(
-                        table.pieces, min(tile, n - done), size, n_taps, table.channel_pairs,
-                        input + chunk // MAX_LANES * x_step, x_step, w, added, out + column * out_step + chunk,
-                        out_step,
-                    )
-                elif real_t is float:
-                    positions(
-                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
-                        later, w, added, out + column * out_step + chunk, out_step,
-                    )
-                else:
-                    table.level.f64.positions(
-                        tile, size, n_taps, offsets, table.depth, input + chunk, x_step, ahead,
-                        later, w, added, out + column * out_step + chunk, out_step,
-                    )
-                w += n_taps * table.depth * tile
-                done += tile
-                column += tile
-        chunk += size
+        step = table.whole_tiles(CHUNK)
+    for chunk from 0 <= chunk < length by step:
+        begin = chunk // MAX_LANES * table.x_step if table.pieces else chunk
+        multiply_chunk(
+            table, block, input + begin, table.x_step, 0, 0, min(step, length - chunk), weights, bias, out + chunk,
+            out_step,
+        )
+
+
+cdef void set_apart(
+    BoxTable table, const Plane *plane, Py_ssize_t begin, Py_ssize_t end, const real_t *joined, real_t *products,
+    Py_ssize_t columns,
+) noexcept nogil:
+    """The products of places [begin, end) of those that a plane holds to where they lie, with zeros between rows."""
+    cdef Py_ssize_t width = plane.columns.pitch, before = plane.columns.begin, after = width - plane.columns.end
+    cdef Py_ssize_t rows, n, first, left, right, item = sizeof(real_t)
+    cdef const real_t *source
+    cdef real_t *line
+    cdef real_t *target = products + (plane.rows.begin + begin // plane.n) * width
+    while begin < end:
+        first = begin % plane.n
+        n = min(plane.n - first, end - begin)
+        rows = (end - begin) // plane.n if n == plane.n else 1
+        source, line = joined, target
+        left, right = 0 if first else before * item, 0 if first + n < plane.n else after * item
+        for _ in range(columns):
+            if n == plane.n:
+                copy_lines(table, rows, before, n, after, <const char *> source, n * item, line, width)
+            else:
+                memset(line, 0, left)
+                memcpy(line + before + first, source, n * item)
+                memset(line + plane.columns.end, 0, right)
+            source += table.joined_step
+            line += table.line
+        target += rows * width
+        begin += rows * n
+        joined += rows * n
 
 
 cdef void multiply_plane(
@@ -405,47 +428,60 @@ cdef void multiply_plane(
     const real_t *bias, real_t *joined, real_t *products,
 ) noexcept nogil:
     """The products of a plane where x lies, with zeros around them. Rows that follow each other are multiplied as one
-    and then, if there are zeros between them, set apart from `joined`, where there is room for the packed input."""
-    cdef Py_ssize_t x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t), width = plane.columns.pitch
-    cdef Py_ssize_t before = plane.columns.begin, begin = plane.rows.begin * width, end = plane.rows.end * width, column
+    and then, if there are zeros between them, set apart.
+
+    Tiles of the first columns fetch the next chunk: 41 MB of 64 channels to 1 to 3, kernels 1 to 3, took 0.4 to 0.8 of
+    the time (float32) and 0.47 to 0.65 (float64).
+    """
+    cdef Py_ssize_t x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t), length = plane.n_rows * plane.n
+    cdef Py_ssize_t ahead = AHEAD * x_step if x_step * sizeof(real_t) % FEW_SETS else 0, chunk = 0, size, step, column
+    cdef Py_ssize_t columns = table.columns(table.products, block, 0), width = plane.columns.pitch
+    cdef Py_ssize_t begin = plane.rows.begin * width, end = plane.rows.end * width
+    cdef bint half = table.depth >= HALF_CHUNK_CHANNELS and columns % table.most_rows == 0
     cdef bint apart = plane.n < width and plane.n_rows > 1
-    cdef real_t *line
-    cdef const char *row
-    if plane.n_rows:
-        multiply_along_positions(
-            table, block, <const real_t *> plane.x, x_step, True, plane.n_rows * plane.n,
-            weights, bias, joined if apart else products + begin + before, table.x_step if apart else table.line,
-        )
     if not apart:
-        begin += before
-        end = begin + plane.n_rows * plane.n
-    for column in range(table.columns(table.products, block, 0)):
-        line = products + column * table.line
-        row = <const char *> (joined + column * table.x_step)
+        begin += plane.columns.begin
+        end = begin + length
+    step = table.whole_tiles(CHUNK // 2 if half else CHUNK)
+    while chunk < length:
+        # The tiles of a short chunk would read beyond x.
+        size = length - chunk if length - chunk < 2 * step else step
+        multiply_chunk(
+            table, block, <const real_t *> plane.x + chunk, x_step, ahead, step, size, weights, bias,
+            joined if apart else products + begin + chunk, table.joined_step if apart else table.line,
+        )
         if apart:
-            copy_lines(
-                table, plane.n_rows, before, plane.n, width - plane.columns.end, row, plane.row_step, line + begin,
-                width,
-            )
-        memset(line, 0, begin * sizeof(real_t))
-        memset(line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
+            set_apart(table, plane, chunk, chunk + size, joined, products, columns)
+        chunk += size
+    for column in range(columns):
+        memset(products + column * table.line, 0, begin * sizeof(real_t))
+        memset(products + column * table.line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
+
+
+cdef void multiply_packed(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length,
+    const real_t *weights, const real_t *bias, real_t *packed, real_t *products,
+) noexcept nogil:
+    """The products of the first `length` places, of which a chunk after the other is packed."""
+    cdef Py_ssize_t width = table.axes[table.n_axes - 1, PITCH], chunk, size, step = table.chunk, parts
+    if length > step >= width:  # of whole rows, about as many in each
+        parts = (length + step - 1) // step
+        step = (length // width + parts - 1) // parts * width
+    for chunk from 0 <= chunk < length by step:
+        size = min(step, length - chunk)
+        pack_chunk(table, operands, box, chunk, size, packed)
+        multiply_along_positions(table, block, packed, size, weights, bias, products + chunk, table.line)
 
 
 cdef void multiply_places(
-    BoxTable table,
-    const Operands *operands,
-    const Box *box,
-    Py_ssize_t block,
-    real_t *input,
-    const real_t *weights,
-    const real_t *bias,
-    real_t *products,
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, real_t *input, const real_t *weights,
+    const real_t *bias, real_t *products,
 ) noexcept nogil:
     """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
     cdef Py_ssize_t column, kept, nth, planes, place
-    cdef bint as_rows
+    cdef bint as_rows, in_place
     cdef real_t *line
     cdef Plane plane
     products += shared
@@ -453,17 +489,18 @@ cdef void multiply_places(
         kept = table.kept[column % table.kernel]
         line = products + column * table.line - kept
         memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
-    if not read_in_place(table, operands, box):
-        multiply_along_positions(
-            table, block, input, table.x_step, False, length, weights, bias, products, table.line
-        )
+    if table.pieces:
+        multiply_along_positions(table, block, input, length, weights, bias, products, table.line)
         return
-    as_rows = images_are_rows(table, operands, box)
+    in_place = read_in_place(table, operands, box)
+    as_rows = in_place and images_are_rows(table, operands, box)
     planes = box.size[0] if as_rows else count_planes(table, box)
-    for nth in range(planes):
+    for nth in range(planes if in_place else 0):
         plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
         multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
-    place = planes * plane.rows.pitch * plane.columns.pitch
+    place = planes * (part_inside(table, box, 1).pitch * table.steps[1] if as_rows else plane_places(table, box))
+    if not in_place:
+        multiply_packed(table, operands, box, block, min(length, place), weights, bias, input, products)
     for column in range(columns):
         memset(products + column * table.line + place, 0, max(0, length - place) * sizeof(real_t))
 
@@ -538,7 +575,7 @@ cdef bint multiply(
         runs = count_runs(table, box, &length)
         for run in range(runs):
             multiply_along_positions(
-                table, block, input + run_begin(table, box, run), table.x_step, False, length, weights,
-                bias, sums + run * length, table.positions,
+                table, block, input + run_begin(table, box, run), length, weights, bias, sums + run * length,
+                table.positions,
             )
     return False

@@ -12,6 +12,7 @@ cdef enum:
     PANEL_BYTES = 1 << 19
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
+    CHUNK_BYTES = 1 << 19  # of packed input, of half a second-level cache
     CHUNK = 12  # vectors of positions, about; it divides by the widths of most tiles of `positions`
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
@@ -84,6 +85,9 @@ cdef class BoxTable:
     cdef readonly Py_ssize_t groups_together  # packed, then multiplied: where outputs go is found once for all of them
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
+    cdef bint in_chunks  # columns first of vectors of positions: input is packed chunk by chunk while it is multiplied
+    cdef Py_ssize_t chunk  # its places
+    cdef Py_ssize_t joined_step  # from one column's products to the next one's, before they are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared
     cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
@@ -102,6 +106,7 @@ cdef class BoxTable:
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
+    cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t sums_step(self, Py_ssize_t n) noexcept nogil

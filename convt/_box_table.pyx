@@ -135,6 +135,7 @@ cdef class BoxTable:
         self.panel = max(1, panel_bytes // (rows * width * item)) * width
         self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
+        self.in_chunks = columns_first and not along_channels and not pieces
         classes = layout.classes
         self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
         self.together = 2
@@ -162,6 +163,17 @@ cdef class BoxTable:
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
             self.products = ClassList([every], origin, steps, scale, 0)
+        if self.in_chunks:
+            # Whole rows, or whole tiles of a row.
+            self.chunk = min(self.input_elements, CHUNK_BYTES // max(1, self.depth * item))
+            width = self.axes[self.n_axes - 1, PITCH]
+            if self.chunk >= width:
+                self.chunk -= self.chunk % width
+            else:
+                self.chunk = self.whole_tiles(self.chunk // self.lanes)
+            self.x_step = ((self.chunk - 1) // self.lanes + 1 | 1) * self.lanes
+            # Where x lies, the last chunk may be nearly twice as long; vectors behind a short one are written.
+            self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
         if columns_first and not along_channels:
             kept = np.zeros(self.kernel, dtype=np.int64)
             for c in classes:
@@ -255,6 +267,11 @@ cdef class BoxTable:
             return min(self.whole_tile, self.padded(left))
         return row_tile(left, self.most_rows, self.together)
 
+    cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil:
+        """Positions of about so many vectors, lanes along these: whole tiles of the first columns."""
+        cdef Py_ssize_t of_tile = min(SLACK, self.most_sums // self.tile_width(self.columns(self.products, 0, 0)))
+        return max(1, (vectors + of_tile - 1) // of_tile) * of_tile * self.lanes
+
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
         """Most positions of a tile of so many columns, lanes along channels."""
         return self.most_sums // 2 if self.unit > 1 else self.most_sums * self.lanes // width
@@ -310,6 +327,9 @@ cdef class BoxTable:
     cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input, that of all groups that are computed together."""
         if not self.along_channels:
+            if self.in_chunks:
+                columns = self.columns(self.products, 0, 0)
+                return self.depth * self.x_step + columns * self.joined_step + SLACK * self.lanes
             if not self.pieces:
                 places = self.x_step
                 if self.strips:  # every row is padded to whole vectors

@@ -12,7 +12,6 @@ cpdef enum:
     # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
     # each class at once.
     PAIRS_CHANNELS = 32
-    FEW_COLUMNS = 32  # of columns first
     MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
     SHORT_ROW = 4  # vectors: rows of fewer are short
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
@@ -22,7 +21,6 @@ cpdef enum:
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
-    CACHE_WAY = 1 << 17  # and in one of a second-level cache of 1 MB and 8 ways
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()

@@ -6,7 +6,6 @@ MAX_OUTER: int
 MANY_SUMS: int
 ONE_PASS_COLUMNS: int
 PAIRS_CHANNELS: int
-FEW_COLUMNS: int
 MOST_TURNED: int
 SHORT_ROW: int
 SHORT_LINE: int
@@ -16,7 +15,6 @@ ROW_TILE: int
 ROW_STRIP: int
 CACHE_LINE: int
 PAGE: int
-CACHE_WAY: int
 WAITING_POSITIONS: int
 
 def levels() -> list[str]: ...

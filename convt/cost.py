@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convt._levels import CACHE_LINE, FEW_COLUMNS, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
+from convt._levels import CACHE_LINE, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
@@ -46,11 +46,14 @@ TAP_CYCLES, BEGIN_TILE_CYCLES = 2, 100
 # tap where nearly all do (1 to 8 channels, Zen 5).
 LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 
-# Of phases of rows: to look whether a kernel's row meets an output's, to begin a tap of a row, and a product. 15
-# layers of kernels larger than their images took 0.7 to 1.8 times the estimate (Zen 5).
-ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES = 25, 20, 0.6
+# Of phases of rows: to look whether a kernel's row meets an output's, to begin a tap of a row, a product, and an
+# output. 16 layers, most with kernels larger than their images or one tap an output, took 0.8 to 1.6 times
+# the estimate; one channel a group, kernel 5, stride 5, was left to them at 2.6 times position lanes' time without
+# the last.
+ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES, ROW_OUTPUT_CYCLES = 25, 20, 0.6, 2.5
 
-MANY_IN_PLACE_ON_AMD = 1.15  # of more columns than FEW_COLUMNS; 1.35 elsewhere, where it was not fitted
+FEW_COLUMNS = 32  # of columns first
+MANY_IN_PLACE_ON_AMD = 1.15  # of more columns; 1.35 elsewhere, where it was not fitted
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -137,7 +140,8 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     looks = parts * math.prod(axis.output * axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
     taps *= geometry.in_channels // geometry.group
-    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * geometry.macs
+    outputs = ROW_OUTPUT_CYCLES * math.prod(geometry.output_shape)
+    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * geometry.macs + outputs
 
 
 def packing_cycles(work: Work) -> float:

@@ -18,7 +18,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
 from convt.report import Report
-from convt.shares import TASKS_TO_BALANCE, even_parts, splits
+from convt.shares import TASKS_TO_BALANCE, even_part, even_parts, splits
 from convt.tiling import Cells, cut
 
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
@@ -300,11 +300,6 @@ class NativePlan(Plan):
         if result is not y:
             y[...] = result
         return True
-
-
-def even_part(n: int, most: int) -> int:
-    """The size of the parts when `n` is cut as evenly as possible into parts of at most `most`."""
-    return max(1, -(-n // max(1, -(-n // most))))
 
 
 def reads_weights_once(geometry: Geometry) -> bool:

@@ -42,6 +42,11 @@ def even_parts(group: int, threads: int) -> int:
     return threads // math.gcd(group, threads)
 
 
+def even_part(n: int, most: int) -> int:
+    """The size of the parts when `n` is cut as evenly as possible into parts of at most `most`."""
+    return max(1, -(-n // max(1, -(-n // most))))
+
+
 def chain_cells(layout: BoxLayout) -> list[int]:
     """Cells of each chain of boxes, in the order of their tasks."""
     sizes_on_axis = []

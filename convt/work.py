@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from convt._levels import CACHE_WAY, FEW_COLUMNS, MANY_SUMS, MAX_ROWS, PAGE, TileLimits
+from convt._levels import MANY_SUMS, MAX_ROWS, PAGE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
@@ -90,15 +90,13 @@ class Work:
             return False
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
         channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
-        few, apart = FEW_COLUMNS, CACHE_WAY
-        if self.limits.sums < MANY_SUMS:
-            few, apart = min(MAX_ROWS, self.limits.sums // 2), PAGE
-        if columns > few and channel % apart == 0:
+        few_registers = self.limits.sums < MANY_SUMS
+        if few_registers and columns > min(MAX_ROWS, self.limits.sums // 2) and channel % PAGE == 0:
             return False
         row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
         if any(axis.input != axis.pitch for axis in self.layout.axes[2:]):
             row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
-        return (len(self.geometry.axes) == 1 or columns <= self.in_channels) and row >= 8 * self.lanes
+        return row >= 8 * self.lanes
 
     @cached_property
     def one_pass(self) -> OnePass:

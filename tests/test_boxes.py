@@ -64,7 +64,7 @@ def test_boxes_that_differ_are_dealt_out_in_parts(level):
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
-@pytest.mark.parametrize(("outputs", "group"), [(9, 1), (2, 2)], ids=["several blocks of channels", "groups"])
+@pytest.mark.parametrize(("outputs", "group"), [(12, 1), (2, 2)], ids=["several blocks of channels", "groups"])
 def test_boxes_of_several_blocks_or_groups(level, dtype, outputs, group):
     path = paths.POSITION_TILE_COLUMNS if in_pieces(level, dtype) else paths.POSITION_COLUMNS
     rng = np.random.default_rng(0)
