@@ -94,6 +94,9 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
+# What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
+# the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
+SINGLE_DOT_VECTOR = 0.3
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
 # their best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
@@ -458,6 +461,12 @@ def tile_cycles(work: Work) -> float:
     elif work.one_pass.possible:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
+
+    def vectors(columns: int) -> float:
+        """Of some columns; a last one without another counts for more."""
+        n = -(-columns // unit) * unit / 16
+        return n + SINGLE_DOT_VECTOR if work.dots and path.along_channels and n % 2 else n
+
     return added + factor * half_tiles * sum(
-        -(-columns // unit) * unit / 16 * (product * depth * taps + store) for taps, columns in taps_and_columns
+        vectors(columns) * (product * depth * taps + store) for taps, columns in taps_and_columns
     )
