@@ -36,6 +36,7 @@ QUICK_OUTPUTS = 1 << 22
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
+MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
@@ -173,11 +174,11 @@ def packing_cycles(work: Work) -> float:
 
 
 def line_and_plane(layout: BoxLayout) -> tuple[int, int]:
-    """Positions of a line that is packed at once, lanes along positions, and of a plane of a box's input: one line
-    if there are no zeros between its rows."""
+    """Positions of a line that is packed at once, lanes along positions, and of a plane of a box's input, of images if
+    they have one axis: one line if there is nothing between its rows."""
     last = layout.axes[-1]
-    plane = last.pitch * (layout.axes[-2].pitch if len(layout.box) > 2 else 1)
-    return plane if last.pitch == last.input else last.pitch, plane
+    plane = last.pitch * layout.axes[-2].pitch
+    return plane if last.pitch == last.input and len(layout.box) > 2 else last.pitch, plane
 
 
 def pairs_packed(work: Work, places: float) -> float:
@@ -229,8 +230,7 @@ def positions_stored(work: Work) -> float:
     shared = not in_lines and row * item % 64 and row * item < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
-    # Other numbers of places are interleaved one by one or, where they fill a vector, in squares.
-    scalar = 0.0 if stride in (1, 2, 3, 4, 6, 8) else 0.25 if stride >= work.lanes else 1.0
+    more = 0.0 if stride in (1, 2, 3, 4, 6, 8) else MORE_PLACES_CYCLES
     if work.one_pass.possible and (work.dots or work.path.words):
         return filled + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
@@ -241,10 +241,10 @@ def positions_stored(work: Work) -> float:
         return filled + (0.7 if halves else 0.3) * written
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
-        return filled + outputs * (0.65 + 0.3 * (not halves) + 1.8 * scalar + begun / row)
+        return filled + outputs * (0.65 + 0.3 * (not halves) + more + begun / row)
     begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
     places = FEW_CELLS_CYCLES / cells if cells <= FEW_CELLS and stride > 4 else 0.0
-    return filled + outputs * (0.3 + 0.4 * halves + 1.8 * scalar + begun / row + places)
+    return filled + outputs * (0.3 + 0.4 * halves + more + begun / row + places)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range) -> float:
