@@ -60,8 +60,9 @@ KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
-# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: in one
-# pass AMD's processors have time for them, most in tiles of 8 rows.
+# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: AMD's
+# processors have time for them, most in tiles of 8 rows, of doubles in one pass only. Where that changed the path, it
+# took 0.95 of the time (float32 and float16, 14 layers).
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
 # The same for each word of two bfloat16 channels.
@@ -413,7 +414,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
         return WORDS_OF_ONE_TAP if taps == 1 else WORDS_OF_SEVERAL
     if taps == 1:
         return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
-    if work.one_pass.possible and work.isa == "avx512_bf16":
+    if work.isa == "avx512_bf16" and (work.one_pass.possible or work.dtype in ("float16", "float32")):
         return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
     return SEVERAL_TAPS
 

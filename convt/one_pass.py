@@ -31,6 +31,7 @@ HALVES_CHANNELS = 8
 # Products of an output, channels times taps, that lanes beyond the ends of rows may add to it: through memory,
 # outputs take about as long as these.
 UNFILLED_PRODUCTS = 16
+ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
 JOINED_PRODUCTS = 2  # the same that copying outputs, as joined rows want it, takes
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
@@ -140,6 +141,10 @@ def vectors_in_one_pass(
             suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
         suits = suits or max(block * len(c.places) for c in classes) <= 2
         return OnePass(suits, suits)
+    rows_as_one = layout.most_taps > 1 and len(layout.axes) > 2  # through sums, with the zeros between them
+    rows_as_one = rows_as_one and in_channels > SHORT_ROWS_CHANNELS and most_sums >= MANY_SUMS
+    if rows_as_one and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
+        return OnePass()
     # All places of a row lie in one class, and in one tile: `BoxTable.tile_width` keeps them together.
     return OnePass(True, strips=strips, joins_rows=joins_rows)
 
@@ -153,12 +158,13 @@ def reads_one_place(layout: BoxLayout) -> bool:
     return all(axis.cells * axis.stride <= axis.output for axis in layout.axes[:-1])
 
 
-def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int) -> bool:
-    """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory."""
+def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int, most: int = UNFILLED_PRODUCTS) -> bool:
+    """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory, which take as
+    long as `most` products."""
     width = layout.axes[-1].box
     places = sum(len(c.places) for c in layout.classes)
     products = in_channels * sum(len(c.places) * len(c.shifts) for c in layout.classes) / places
-    return -width % lanes * products <= UNFILLED_PRODUCTS * width
+    return -width % lanes * products <= most * width
 
 
 def streamed(geometry: Geometry, item: int, isa: str) -> bool:
