@@ -6,8 +6,8 @@ one, and a range of output channels. For each box of a group, or of some that ar
 
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps for which a whole run reads only zeros are left out, and the zeros at both ends if it is one row. Runs of
-   images need no zeros. What few tiles read is multiplied where it lies, and cells of one input are packed strip by
-   strip in step 2;
+   images need no zeros. What few tiles read is multiplied where it lies; cells of one input are packed strip by strip
+   in step 2, and columns first along positions part by part;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 

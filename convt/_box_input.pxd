@@ -54,6 +54,7 @@ cdef inline Py_ssize_t count_planes(BoxTable table, const Box *box) noexcept nog
 
 
 cdef inline Py_ssize_t plane_places(BoxTable table, const Box *box) noexcept nogil:
+    """Of each plane of a box."""
     cdef Py_ssize_t last = table.n_axes - 1
     return part_inside(table, box, last - 1).pitch * part_inside(table, box, last).pitch
 
@@ -132,11 +133,6 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]
     x += (box.size[last] + table.lanes - 1) // table.lanes * table.lanes * operands.x_strides[last + 1]
     return x <= operands.x_end
-
-
-cdef void pack_chunk(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
-) noexcept nogil
 
 
 cdef void pack_chunk(

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The input of a box, packed: zeros around it, in the order that a path's micro-kernels read it in."""
+"""The input of a box, packed as a whole or part by part: zeros around it, in the order that a path's micro-kernels read
+it in."""
 
 from libc.stdint cimport uint16_t
 from libc.string cimport memmove, memset

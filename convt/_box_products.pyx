@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport (
-    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_chunk, part_inside, plane_places, read_in_place,
+    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_chunk, plane_places, read_in_place,
 )
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
@@ -481,7 +481,7 @@ cdef void multiply_places(
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
     cdef Py_ssize_t column, kept, nth, planes, place
-    cdef bint as_rows, in_place
+    cdef bint as_rows
     cdef real_t *line
     cdef Plane plane
     products += shared
@@ -492,14 +492,15 @@ cdef void multiply_places(
     if table.pieces:
         multiply_along_positions(table, block, input, length, weights, bias, products, table.line)
         return
-    in_place = read_in_place(table, operands, box)
-    as_rows = in_place and images_are_rows(table, operands, box)
-    planes = box.size[0] if as_rows else count_planes(table, box)
-    for nth in range(planes if in_place else 0):
-        plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
-        multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
-    place = planes * (part_inside(table, box, 1).pitch * table.steps[1] if as_rows else plane_places(table, box))
-    if not in_place:
+    if read_in_place(table, operands, box):
+        as_rows = images_are_rows(table, operands, box)
+        planes = box.size[0] if as_rows else count_planes(table, box)
+        for nth in range(planes):
+            plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
+            multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
+        place = planes * plane.rows.pitch * plane.columns.pitch
+    else:
+        place = count_planes(table, box) * plane_places(table, box)
         multiply_packed(table, operands, box, block, min(length, place), weights, bias, input, products)
     for column in range(columns):
         memset(products + column * table.line + place, 0, max(0, length - place) * sizeof(real_t))

@@ -172,7 +172,7 @@ cdef class BoxTable:
             else:
                 self.chunk = self.whole_tiles(self.chunk // self.lanes)
             self.x_step = ((self.chunk - 1) // self.lanes + 1 | 1) * self.lanes
-            # Where x lies, the last chunk may be nearly twice as long; vectors behind a short one are written.
+            # Where x is multiplied in place, the last chunk is nearly twice as long as others at most.
             self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
         if columns_first and not along_channels:
             kept = np.zeros(self.kernel, dtype=np.int64)

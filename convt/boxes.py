@@ -24,9 +24,10 @@ SMALL_WEIGHTS_BYTES = 1 << 20
 # instead of 41 and 38 GFLOP/s. Their slices stay in the second-level cache one after the other.
 DEEP_PLACES = 128
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
-# Products of 81 kernel positions lie beside the input. Larger boxes share fewer of them with the next one, smaller
-# ones stay in the second-level cache: a megabyte more costs about 5 %. Along channels, where boxes are whole
-# images, the larger size is for those that the smaller one cannot hold: 7 to 10 % of float64, 512 channels, 16x16.
+# With columns first, of products, and of the packed input of tiles and along channels. Larger boxes share fewer of
+# them with the next one, smaller ones stay in the second-level cache: a megabyte more costs about 5 %. Along
+# channels, where boxes are whole images, the larger size is for those that the smaller one cannot hold: 7 to 10 %
+# of float64, 512 channels, 16x16.
 COLUMNS_BYTES = (1 << 20, 3 << 19)
 COLUMNS_MEGABYTE = 0.05
 # Of a block of channels, of products of every kernel position, lanes along positions: all blocks pack the input.

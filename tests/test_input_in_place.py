@@ -104,6 +104,31 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 520, 21, 33), (520, 1, 4, 4), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),  # some rows at a time
+        ((1, 1030, 7, 300), (1030, 1, 3, 3), {"pads": [2, 1, 1, 0]}),  # a part of a row
+        ((3, 700, 400), (700, 2, 5), {"strides": [2], "pads": [3, 1]}),
+        ((1, 500, 5, 9, 14), (500, 1, 3, 3, 3), {"pads": [1] * 6}),  # of several planes
+        ((30, 300, 4, 4), (300, 1, 3, 3), {"pads": [0, 1, 1, 0]}),  # and images
+        ((1, 200, 40, 30), (200, 9, 6, 6), {"strides": [3, 3]}),  # for each of some blocks of channels
+    ],
+    ids=str,
+)
+def test_input_of_columns_first_is_packed_in_parts(level, dtype, threads, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    with forced((level, paths.POSITION_COLUMNS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["kernel"] == paths.POSITION_COLUMNS.name
+        y = layer(as_layout(x.astype(dtype), "every second"))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("channels", "kernel"),
