@@ -7,7 +7,7 @@ one, and a range of output channels. For each box of a group, or of some that ar
 1. pack the box's input, zeros around it, so that every cell of a run has its taps at the same offsets (`_box_input`);
    taps for which a whole run reads only zeros are left out, and the zeros at both ends if it is one row. Runs of
    images need no zeros. What few tiles read is multiplied where it lies; cells of one input are packed strip by strip
-   in step 2, and columns first along positions part by part;
+   in step 2, and columns first along positions portion by portion;
 2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
@@ -29,9 +29,7 @@ from convt._box_output cimport store
 from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport (
-    CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t,
-)
+from convt._levels cimport CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
@@ -73,7 +71,7 @@ cdef bint run_box(
     cdef bint refused = False
     cdef tile_rows_t rows
     cdef bint packed = not operands.in_strips
-    if packed and not table.in_chunks and not read_in_place(table, operands, box) and pack_input(
+    if packed and not table.in_portions and not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):
         return True

@@ -135,7 +135,7 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
     return x <= operands.x_end
 
 
-cdef void pack_chunk(
+cdef void pack_portion(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
 ) noexcept nogil
 

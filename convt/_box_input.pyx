@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The input of a box, packed as a whole or part by part: zeros around it, in the order that a path's micro-kernels read
-it in."""
+"""The input of a box, packed whole or portion by portion: zeros around it, ordered as micro-kernels read it."""
 
 from libc.stdint cimport uint16_t
 from libc.string cimport memmove, memset
@@ -104,7 +103,7 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
-cdef void pack_part(
+cdef void pack_rows(
     BoxTable table, const Operands *operands, const Plane *plane, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
     Py_ssize_t width, real_t *target,
 ) noexcept nogil:
@@ -126,7 +125,7 @@ cdef void pack_part(
         target += table.x_step
 
 
-cdef void pack_chunk(
+cdef void pack_portion(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
 ) noexcept nogil:
     """`size` places of every channel of a box, zeros around its input included, from place number `begin` on."""
@@ -141,7 +140,7 @@ cdef void pack_chunk(
         rows, part = left // width, width
         if place % width or rows == 0:
             rows, part = 1, min(left, width - place % width)
-        pack_part(table, operands, &plane, place // width, rows, place % width, part, target + begin)
+        pack_rows(table, operands, &plane, place // width, rows, place % width, part, target + begin)
         begin += rows * part
     # What whole vectors read behind the places goes nowhere. It is cleared, as subnormals there would be slow.
     target += end
@@ -349,8 +348,7 @@ cdef bint pack_input(
         pack_pairs(table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place)
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
-        n = (table.input_elements if shared else table.x_step) - shared - place
         for channel in range(channels):
-            memset(target + channel * table.x_step + place, 0, n * sizeof(real_t))
+            memset(target + channel * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
         memset(target + channels * table.x_step, 0, SLACK * table.lanes * sizeof(real_t))
     return refused

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport (
-    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_chunk, plane_places, read_in_place,
+    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_portion, plane_places, read_in_place,
 )
 from convt._box_operands cimport Box, Operands, Scratch, count_runs
 from convt._box_table cimport (
@@ -462,15 +462,15 @@ cdef void multiply_packed(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length,
     const real_t *weights, const real_t *bias, real_t *packed, real_t *products,
 ) noexcept nogil:
-    """The products of the first `length` places, of which a chunk after the other is packed."""
-    cdef Py_ssize_t width = table.axes[table.n_axes - 1, PITCH], chunk, size, step = table.chunk, parts
+    """The products of the first `length` places, of which a portion after the other is packed."""
+    cdef Py_ssize_t width = table.axes[table.n_axes - 1, PITCH], begin, size, step = table.portion, portions
     if length > step >= width:  # of whole rows, about as many in each
-        parts = (length + step - 1) // step
-        step = (length // width + parts - 1) // parts * width
-    for chunk from 0 <= chunk < length by step:
-        size = min(step, length - chunk)
-        pack_chunk(table, operands, box, chunk, size, packed)
-        multiply_along_positions(table, block, packed, size, weights, bias, products + chunk, table.line)
+        portions = (length + step - 1) // step
+        step = (length // width + portions - 1) // portions * width
+    for begin from 0 <= begin < length by step:
+        size = min(step, length - begin)
+        pack_portion(table, operands, box, begin, size, packed)
+        multiply_along_positions(table, block, packed, size, weights, bias, products + begin, table.line)
 
 
 cdef void multiply_places(

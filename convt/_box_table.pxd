@@ -12,8 +12,9 @@ cdef enum:
     PANEL_BYTES = 1 << 19
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
-    CHUNK_BYTES = 1 << 19  # of packed input, of half a second-level cache
-    CHUNK = 12  # vectors of positions, about; it divides by the widths of most tiles of `positions`
+    PORTION_BYTES = 1 << 19  # of packed input, of half a second-level cache
+    # Vectors of positions, about; it divides by the widths of most tiles of `positions` and has the widest, of SLACK.
+    CHUNK = 12
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
@@ -85,8 +86,8 @@ cdef class BoxTable:
     cdef readonly Py_ssize_t groups_together  # packed, then multiplied: where outputs go is found once for all of them
     cdef Py_ssize_t most_rows  # of a tile with lanes along positions
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
-    cdef bint in_chunks  # columns first of vectors of positions: input is packed chunk by chunk while it is multiplied
-    cdef Py_ssize_t chunk  # its places
+    cdef bint in_portions  # columns first along positions: input is packed portion by portion, as it is multiplied
+    cdef Py_ssize_t portion  # its places: whole rows, or a part of one
     cdef Py_ssize_t joined_step  # from one column's products to the next one's, before they are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared

@@ -135,7 +135,7 @@ cdef class BoxTable:
         self.panel = max(1, panel_bytes // (rows * width * item)) * width
         self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
-        self.in_chunks = columns_first and not along_channels and not pieces
+        self.in_portions = columns_first and not along_channels and not pieces
         classes = layout.classes
         self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
         self.together = 2
@@ -163,15 +163,15 @@ cdef class BoxTable:
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
             self.products = ClassList([every], origin, steps, scale, 0)
-        if self.in_chunks:
-            # Whole rows, or whole tiles of a row.
-            self.chunk = min(self.input_elements, CHUNK_BYTES // max(1, self.depth * item))
+        if self.in_portions:
+            # Whole rows, or whole tiles of a row and no more than that.
+            self.portion = min(self.input_elements, PORTION_BYTES // max(1, self.depth * item))
             width = self.axes[self.n_axes - 1, PITCH]
-            if self.chunk >= width:
-                self.chunk -= self.chunk % width
+            if self.portion >= width:
+                self.portion -= self.portion % width
             else:
-                self.chunk = self.whole_tiles(self.chunk // self.lanes)
-            self.x_step = ((self.chunk - 1) // self.lanes + 1 | 1) * self.lanes
+                self.portion = min(width, self.whole_tiles(self.portion // self.lanes))
+            self.x_step = ((self.portion - 1) // self.lanes + 1 | 1) * self.lanes
             # Where x is multiplied in place, the last chunk is nearly twice as long as others at most.
             self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
         if columns_first and not along_channels:
@@ -327,7 +327,7 @@ cdef class BoxTable:
     cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input, that of all groups that are computed together."""
         if not self.along_channels:
-            if self.in_chunks:
+            if self.in_portions:
                 columns = self.columns(self.products, 0, 0)
                 return self.depth * self.x_step + columns * self.joined_step + SLACK * self.lanes
             if not self.pieces:

@@ -13,7 +13,7 @@ from convt.shares import even_part, even_parts
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
-# Bytes per thread of a box's packed input, products of every kernel position included where these come first.
+# Bytes per thread of a box's packed input.
 INPUT_BYTES = 1 << 20
 # Less where several blocks of channels read the input again, and for vectors where box, weights and sums fit the
 # second-level cache together: 2 to 7 % of layers of 64 and 128 channels, 13 % of float64 sam_up1. Larger weights
@@ -54,9 +54,9 @@ class ScratchLimits(NamedTuple):
     Attributes
     ----------
     input_place : int
-        Of a place of the packed input, with its products where these come first.
+        Of an input place: packed, unless portions are, and its products where these come first.
     input_limit : int
-        Of a box's packed input.
+        Of all input places of a box.
     sums : int
         Of the sums of a position.
     """
@@ -200,8 +200,8 @@ def block_channels(
 def elements(
     geometry: Geometry, cells: Cells, path: Path, pieces: int, block: int, limits: TileLimits
 ) -> tuple[int, int, int]:
-    """Elements of scratch: of a place of the packed input, with its products where these come first; beyond the
-    last place of a box; and of the sums of a position. `BoxTable` counts those of a whole box."""
+    """Elements of scratch: of an input place, packed unless portions are, and its products where these come first;
+    beyond the last place of a box; of the sums of a position. `BoxTable` counts those of a whole box."""
     lanes, in_channels = limits.lanes, geometry.in_channels // geometry.group
     unit = lanes if path.along_channels or path.tiles else 1  # which columns are padded to
     columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
@@ -216,7 +216,7 @@ def elements(
     products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0
     if path.columns_first and not (path.along_channels or path.tiles):
-        read, slack = 0, lanes * 8 * products  # packed chunk by chunk
+        read, slack = 0, lanes * 8 * products  # packed portion by portion
     elif not path.along_channels:
         slack = lanes * (8 * products + (0 if path.tiles else read))
     elif path.tiles:
@@ -246,7 +246,7 @@ def lay_out_boxes(
 
 
 def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors: int) -> tuple[int, ...]:
-    """Bytes that the packed input of a box may take, to choose from, where an input place takes `place_bytes`,
+    """Bytes that the input places of a box may take, to choose from, where a packed one takes `place_bytes`,
     beside such weights and for rows of so many whole vectors of cells."""
     if path.image_runs:
         return (IMAGES_BYTES,)

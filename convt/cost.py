@@ -166,6 +166,8 @@ def packing_cycles(work: Work) -> float:
     if path.along_channels:
         of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
         return of_place * places * -(-work.in_channels // work.lanes) * work.lanes
+    if path.columns_first and not work.in_place:
+        packed *= work.blocks  # portions are packed for each
     cycles = (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
     if not work.in_place:
         line, plane = line_and_plane(layout)

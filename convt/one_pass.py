@@ -141,9 +141,9 @@ def vectors_in_one_pass(
             suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
         suits = suits or max(block * len(c.places) for c in classes) <= 2
         return OnePass(suits, suits)
-    rows_as_one = layout.most_taps > 1 and len(layout.axes) > 2  # through sums, with the zeros between them
-    rows_as_one = rows_as_one and in_channels > SHORT_ROWS_CHANNELS and most_sums >= MANY_SUMS
-    if rows_as_one and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
+    rows_as_one = not layout.rows_are_runs and len(layout.axes) > 2  # through sums, with the zeros between them
+    rows_as_one = rows_as_one and layout.most_taps > 1 and in_channels > SHORT_ROWS_CHANNELS
+    if rows_as_one and most_sums >= MANY_SUMS and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
         return OnePass()
     # All places of a row lie in one class, and in one tile: `BoxTable.tile_width` keeps them together.
     return OnePass(True, strips=strips, joins_rows=joins_rows)

@@ -115,16 +115,19 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
         ((1, 500, 5, 9, 14), (500, 1, 3, 3, 3), {"pads": [1] * 6}),  # of several planes
         ((30, 300, 4, 4), (300, 1, 3, 3), {"pads": [0, 1, 1, 0]}),  # and images
         ((1, 200, 40, 30), (200, 9, 6, 6), {"strides": [3, 3]}),  # for each of some blocks of channels
+        ((1, 1024, 20, 128), (1024, 1, 4, 4), {"pads": [1] * 4, "strides": [2, 2]}),  # a row, no whole tiles
+        ((2, 1090, 9, 120), (1090, 1, 3, 3), {}),
     ],
     ids=str,
 )
-def test_input_of_columns_first_is_packed_in_parts(level, dtype, threads, x_shape, w_shape, attributes):
+@pytest.mark.parametrize("layout", ["every second", "sliced"])
+def test_input_of_columns_first_is_packed_in_portions(level, dtype, threads, x_shape, w_shape, attributes, layout):
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     with forced((level, paths.POSITION_COLUMNS)):
         layer = convt.ConvTranspose(w.astype(dtype), n_threads=threads, **attributes)
         assert layer.explain(x_shape)["kernel"] == paths.POSITION_COLUMNS.name
-        y = layer(as_layout(x.astype(dtype), "every second"))
+        y = layer(as_layout(x.astype(dtype), layout))
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 

@@ -167,6 +167,24 @@ def test_shared_loads_that_pass_the_caches(level, stride, dtype):
     np.testing.assert_array_equal(bits(out), bits(wanted))
 
 
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("places", [5, 7, 9, 10, 11, 12, 13, 14, 15, 17])
+def test_any_number_of_places_is_interleaved(level, dtype, places):
+    """Rows shorter than a vector, of whole ones, and of a cell more."""
+    rng = np.random.default_rng(0)
+    w = integer_data(rng, (2, 1, 1, places))
+    for cells in (1, 7, 8, 9, 16, 17, 18, 33, 49):
+        x = integer_data(rng, (1, 2, 3, cells))
+        out = as_layout(np.zeros((1, 1, 3, cells * places), dtype), "sliced")
+        with forced((level, paths.POSITIONS)):
+            layer = convt.ConvTranspose(w.astype(dtype), strides=[1, places])
+            assert layer.explain(x.shape)["kernel"] == paths.POSITIONS.name
+            layer(x.astype(dtype), out=out)
+        np.testing.assert_array_equal(out, oracle(x, w, None, {"strides": [1, places]}, dtype))
+        assert_nothing_beside(out)
+
+
 @every_way
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(("length", "step"), [(3073, 1), (3073, 3072), (600_001, 0), (600_001, 3072)])
