@@ -62,7 +62,7 @@ FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: AMD's
 # processors have time for them, most in tiles of 8 rows, but only in one pass of doubles and bfloat16. Where that
-# changed the path, it took 0.96 of the time (float32 and float16, 14 layers).
+# changed the path, it took 0.95 of the time (float32 and float16, 14 layers).
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
 # The same for each word of two bfloat16 channels.

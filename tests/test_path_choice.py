@@ -31,7 +31,7 @@ def test_every_path_is_reached(way):
         (paths.CHANNEL_COLUMNS, (4, 512, 4, 4), (512, 64, 4, 4), 1, 0),
         (paths.CHANNEL_IMAGES, (64, 256, 2, 2), (256, 64, 4, 4), 1, 1),
         (paths.POSITIONS, (1, 32, 64, 64), (32, 1, 4, 4), 32, 0),
-        (paths.POSITION_COLUMNS, (1, 256, 64, 64), (256, 2, 5, 5), 1, 0),
+        (paths.POSITION_COLUMNS, (1, 192, 128, 128), (192, 3, 5, 5), 1, 0),
     ],
 )
 def test_every_path_is_chosen_for_what_it_is_good_at(level, path, x_shape, w_shape, group, pad):
