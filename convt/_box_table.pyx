@@ -186,9 +186,9 @@ cdef class BoxTable:
         self.along_places = along_channels and block == 1 and self.inner_places >= self.lanes
         if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers
-        if self.one_pass and self.inner_places == 4 and not pieces:
-            self.together = 4
-            self.most_rows = self.most_rows // 4 * 4
+        if self.one_pass and self.inner_places in (3, 4) and not (pieces or self.shares_loads):
+            self.together = self.inner_places
+            self.most_rows = self.most_rows // self.together * self.together
         if self.one_pass and not pieces:
             self.size_strips()
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)

@@ -193,7 +193,7 @@ def block_channels(
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
-        columns = 32
+        columns = 36 if cells.axes[-1].stride == 3 else 32  # in tiles of 6 and 8
     return max(1, columns // cells.places)
 
 

@@ -247,21 +247,25 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 #define BROADCAST(element) ((VECTOR)_mm512_set1_ps(element))
 #define MULTIPLY_ADD(sum, weights, inputs)                                                                             \
     ((VECTOR)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(weights), (__m512bh)(inputs)))
-/* Two places fill a cache line, one half of it. */
-#define ALIGNED(pointer, places) ((uintptr_t)(pointer) % ((places) > 1 ? 64 : 32) == 0)
+/* Two places fill a cache line, one half of it; three are written in halves. */
+#define ALIGNED(pointer, places) ((uintptr_t)(pointer) % ((places) % 2 ? 32 : 64) == 0)
 INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int kept, int past_caches)
 {
-    if (places == 1) {
-        const __m256i halves = (__m256i)convt_pieces_narrow_vector(1, cells[0]);
-        if (past_caches)
-            _mm256_stream_si256((__m256i *)at, halves);
-        else if (!kept)
-            _mm256_storeu_si256((__m256i *)at, halves);
-        else
-            _mm256_mask_storeu_epi16(at, (__mmask16)((1u << kept) - 1), halves);
+    if (places % 2) {
+        convt_avx512_f32_interleave_registers(places, cells);
+        UNROLLED (i, places) {
+            const __m256i halves = (__m256i)convt_pieces_narrow_vector(1, cells[i]);
+            const int left = kept - 16 * i;
+            if (past_caches)
+                _mm256_stream_si256((__m256i *)(at + 16 * i), halves);
+            else if (!kept || left >= 16)
+                _mm256_storeu_si256((__m256i *)(at + 16 * i), halves);
+            else if (left > 0)
+                _mm256_mask_storeu_epi16(at + 16 * i, (__mmask16)((1u << left) - 1), halves);
+        }
         return;
     }
-    VECTOR words[4]; /* nobody asks for three places */
+    VECTOR words[4];
     UNROLLED (i, places / 2)
         words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
     convt_avx512_f32_interleave_registers(places / 2, words);

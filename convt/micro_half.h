@@ -83,26 +83,51 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
     }
 }
 
-/* `interleave` of micro.h into halves, for one or two places. */
+/* LANES cells of some places from the i-th on, after each other; of places in pairs words are interleaved, half as
+   many. */
+INLINE void NAME(narrow_cells)(int bfloat16, const int places, const float *const *rows, ptrdiff_t i, uint16_t *out)
+{
+    NAME(vector) cells[8];
+    UNROLLED (e, places)
+        cells[e] = *(const NAME(unaligned) *)(rows[e] + i);
+    if (places % 2) {
+        NAME(interleave_registers)(places, cells);
+        UNROLLED (e, places)
+            *(NAME(unaligned_halves) *)(out + e * LANES) = NAME(narrow_vector)(bfloat16, cells[e]);
+        return;
+    }
+    UNROLLED (e, places / 2)
+        cells[e] = (NAME(vector))NAME(narrow_pairs)(bfloat16, cells[2 * e], cells[2 * e + 1]);
+    NAME(interleave_registers)(places / 2, cells);
+    UNROLLED (e, places / 2)
+        memcpy(out + 2 * e * LANES, &cells[e], sizeof cells[e]);
+}
+
+/* `interleave` of micro.h into halves, for 1, 2, 3, 4, 6 or 8 places. */
 static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows,
                                     uint16_t *out)
 {
-    if (places == 1) {
-        NAME(narrow)(bfloat16, rows[0], n, out);
-        return;
+    uint16_t few[8 * LANES];
+#define PLACES(e)                                                                                                      \
+    case e:                                                                                                            \
+        for (ptrdiff_t i = 0; n >= LANES && i < n; i += LANES) {                                                       \
+            i = i < n - LANES ? i : n - LANES;                                                                         \
+            NAME(narrow_cells)(bfloat16, e, rows, i, out + i * e);                                                     \
+        }                                                                                                              \
+        if (n < LANES)                                                                                                 \
+            NAME(narrow_cells)(bfloat16, e, rows, 0, few);                                                             \
+        break;
+    switch (places) {
+        PLACES(1)
+        PLACES(2)
+        PLACES(3)
+        PLACES(4)
+        PLACES(6)
+        PLACES(8)
     }
-    if (n < LANES) {
-        const NAME(words) pairs =
-            NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)rows[0], *(const NAME(unaligned) *)rows[1]);
-        memcpy(out, &pairs, n * sizeof(uint32_t));
-        return;
-    }
-    for (ptrdiff_t i = 0; i < n; i += LANES) {
-        i = i < n - LANES ? i : n - LANES;
-        const NAME(words) pairs = NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[0] + i),
-                                                     *(const NAME(unaligned) *)(rows[1] + i));
-        memcpy(out + 2 * i, &pairs, sizeof pairs);
-    }
+#undef PLACES
+    if (n < LANES)
+        memcpy(out, few, n * places * sizeof(uint16_t));
 }
 
 /* 2 * LANES rows of LANES floats, `added` to each, transposed as halves: two rows become words, and these are

@@ -239,6 +239,8 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(4, 2, CONVT_ONE_CLASS)                                                                                        \
     TILE(6, 2, CONVT_ONE_CLASS)                                                                                        \
     TILE(8, 2, CONVT_ONE_CLASS)                                                                                        \
+    TILE(3, 3, CONVT_ONE_CLASS)                                                                                        \
+    TILE(6, 3, CONVT_ONE_CLASS)                                                                                        \
     TILE(4, 4, CONVT_ONE_CLASS)                                                                                        \
     TILE(8, 4, CONVT_ONE_CLASS)                                                                                        \
     TILE(1, 2, CONVT_TWO_CLASSES)                                                                                      \

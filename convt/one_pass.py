@@ -88,6 +88,7 @@ def vectors_in_one_pass(
 ) -> OnePass:
     """How vectors, lanes along positions, are.
 
+    Rows of three outputs a cell took 0.68 to 1.03 of the time so, words of two channels 0.42 to 0.99 (15 layers).
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
     few.
@@ -100,18 +101,18 @@ def vectors_in_one_pass(
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
-    if inner not in (1, 2, 4):
+    if inner > 4:
         return OnePass()
     # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
     alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
-    four_in_one = inner == 4 and all(len({p % 4 for p in c.places}) == 4 for c in classes)
+    rows_in_one = all(len({p % inner for p in c.places}) == inner for c in classes)
     if path.words:
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
         # fill 7 of 8 lanes, 0.9.
         past_caches = streamed(geometry, 2, isa)
         joins_rows = reads_one_place(layout) and worth_joining(layout, lanes, 2, in_channels, past_caches)
         joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
-        possible = (inner < 4 or four_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
+        possible = (inner < 3 or rows_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
         return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
     if ITEMSIZE[dtype] == 2 and in_channels > HALVES_CHANNELS:
         return OnePass()
@@ -122,8 +123,10 @@ def vectors_in_one_pass(
     # 512.
     part_filled = width % lanes > 0 and width < SHORT_ROW * lanes
     filled = 8 * width >= 7 * -(-width // lanes) * lanes
+    if inner > 2 and not rows_in_one:
+        return OnePass()
     if inner == 4:
-        if in_channels > STRIPS_CHANNELS or not four_in_one:
+        if in_channels > STRIPS_CHANNELS:
             return OnePass()
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()

@@ -24,6 +24,10 @@
 
 typedef convt_avx512_f32_vector convt_pieces_vector;
 typedef convt_avx512_f32_unaligned convt_pieces_unaligned;
+INLINE void convt_pieces_interleave_registers(const int places, convt_pieces_vector *block)
+{
+    convt_avx512_f32_interleave_registers(places, block);
+}
 INLINE void convt_pieces_transpose_registers(convt_pieces_vector *block)
 {
     convt_avx512_f32_transpose_registers(block);

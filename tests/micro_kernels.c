@@ -211,7 +211,7 @@ static void report(const char *level, const char *kernel, int wrong)
             const int aligned = many / 2 % 2, stream = many % 2;                                                       \
             for (int length = 1; length <= (many < 4 ? 140 : 220); length += many >= 4 || length > 70 ? 5 : 1) {       \
                 const int count = many >= 4 ? 1 : length <= 80 ? length % 13 + 1 : 9;                                  \
-                for (int places = 1; places <= 4; places *= 2)                                                         \
+                for (int places = 1; places <= 4; places++)                                                            \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, CONVT_ONE_CLASS, places, length, count, aligned,    \
                                                        stream, x, out);                                                \
@@ -377,7 +377,7 @@ static void test_halves(const char *level, const char *kernels, int lanes, const
             }
             wrong += out[n] != 99;
         }
-        for (int places = 1; places <= 2; places++)
+        for (int places = 1; places <= 8; places += 1 + (places > 3))
             for (int n = 1; n <= 40; n++) {
                 out[places * n] = 99;
                 k->interleave_narrow(bfloat16, n, places, rows, out);

@@ -257,6 +257,8 @@ JOINED_WAYS = [
         ((1, 40, 17), (5, 1), 0),  # two groups
         ((1, 40, 17), (1, 2), 1),
         ((1, 20, 40), (3, 4), 2),
+        ((3, 20, 11), (3, 3), 0),
+        ((1, 40, 17), (2, 3), 1),
     ],
     ids=str,
 )
@@ -340,6 +342,36 @@ def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
 
 
+@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
+@pytest.mark.parametrize(
+    ("x_shape", "outputs", "kernel"),
+    [
+        ((2, 8, 5, 31), 7, (3, 3)),
+        ((2, 8, 9, 64), 5, (1, 3)),
+        ((2, 20, 3, 4, 48), 3, (2, 2, 3)),
+        ((3, 20, 112), 11, (3,)),
+        ((1, 4, 200, 304), 24, (3, 3)),  # past the caches
+    ],
+    ids=str,
+)
+def test_rows_of_three_outputs_a_cell_in_one_pass(level, path, dtype, layout, x_shape, outputs, kernel):
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, (x_shape[1], outputs, *kernel), outputs))
+    attributes = {"strides": kernel, "pads": [0] * (2 * len(kernel) - 1) + [1]}
+    wanted = oracle(x, w, b, attributes, dtype)
+    out = empty_aligned(wanted.shape, wanted.dtype)
+    out[...] = 99
+    out = as_layout(out, layout)
+    with forced((level, path)):
+        layer = convt.ConvTranspose(*(a.astype(dtype) for a in (w, b)), n_threads=2, **attributes)
+        assert layer.explain(x.shape)["tiles"]["one pass"]
+        layer(x.astype(dtype), out=out)
+    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    if layout != "contiguous":
+        assert_nothing_beside(out)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("level", "dtype"),
@@ -388,7 +420,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
 @pytest.mark.parametrize("level", WORD_LEVELS)
 # In one pass, if rows fill vectors, but not of every second output.
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [2, 7, 31, 40])
 @pytest.mark.parametrize(
     ("size", "outputs", "kernel"),
@@ -397,6 +429,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
         ((5, 31), 3, 4),
         ((4, 8), 8, 5),  # several rows in a vector
         ((3, 200), 1, 2),
+        ((5, 45), 9, 3),
         ((2, 3, 33), 7, 2),
         ((600,), 12, 8),
     ],
