@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from convt.arrays import as_array
-from convt.geometry import OnnxRules, integers
+from convt.geometry import OnnxRules, integer, integers
 from convt.layer import Layer
 
 NAMES = {
@@ -21,6 +21,8 @@ NAMES = {
 
 def _per_axis(value: int | Sequence[int], name: str, minimum: int, n: int) -> tuple[int, ...]:
     """One integer per axis from one integer, a sequence of one, or a sequence of `n`."""
+    if type(value) is int:  # seen sooner than that it is no Sequence
+        return (integer(value, f"{name}[0]", minimum),) * n
     if not isinstance(value, str | bytes | Sequence) and getattr(value, "ndim", 0) == 0:
         value = (value,)  # type: ignore[assignment]
     values = integers(value, name, minimum, (1, n))
@@ -45,7 +47,7 @@ def _conv_transpose(
         raise ValueError(f"weight: expected {n + 2} dimensions, (C, M/groups, *kernel), got shape {w.shape}")
     if x.ndim not in (n + 1, n + 2):
         raise ValueError(f"input: expected {n + 2} dimensions, or {n + 1} without a batch, got shape {x.shape}")
-    rules = OnnxRules(
+    rules = OnnxRules.of(
         w.shape,
         strides=_per_axis(stride, "stride", 1, n),
         pads=_per_axis(padding, "padding", 0, n) * 2,

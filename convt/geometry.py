@@ -13,9 +13,11 @@ touched here.
 
 import math
 import operator
+import pickle
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Self
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
@@ -24,6 +26,7 @@ QUOTE = reprlib.Repr()
 QUOTE.maxtuple = QUOTE.maxlist = 12
 QUOTE.maxstring = QUOTE.maxother = 80
 OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
+RULES_KEPT = 64  # and as many geometries
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
 
@@ -147,6 +150,25 @@ class _Rules:
     dilations: tuple[int, ...]
     output_padding: tuple[int, ...]
     requested: tuple[int, ...] | None  # spatial output sizes, where output_shape gave them
+    kept: ClassVar[dict[tuple[type, bytes], "_Rules"]] = {}  # by what `of` got
+
+    @classmethod
+    def of(cls, *shapes: object, **attributes: object) -> Self:
+        """What the constructor makes of the arguments, now or when it got them before.
+
+        To check them again takes a tenth of a small call. As True, 1 and 1.0 are equal, they are compared pickled.
+        """
+        try:
+            key = cls, pickle.dumps((shapes, attributes))
+        except Exception:  # whatever an object of its own kind raises
+            return cls(*shapes, **attributes)  # type: ignore[arg-type]
+        rules = cls.kept.get(key)
+        if rules is None:
+            rules = cls(*shapes, **attributes)  # type: ignore[arg-type]
+            if len(cls.kept) >= RULES_KEPT:
+                cls.kept.clear()
+            cls.kept[key] = rules
+        return rules  # type: ignore[return-value]
 
     def __init__(self, w_shape: Sequence[int], group: object, names: Mapping[str, str]) -> None:
         self.names = names
@@ -228,6 +250,12 @@ class _Rules:
                 "which overflows it"
             )
         return geometry
+
+
+@lru_cache(maxsize=RULES_KEPT)
+def geometry_of(rules: _Rules, x_shape: tuple[int, ...], name: str) -> Geometry:
+    """`rules.geometry`, or what it was before, of the very same rules."""
+    return rules.geometry(x_shape, name)
 
 
 class OnnxRules(_Rules):

@@ -8,7 +8,7 @@ import numpy as np
 from convt import isa, threads
 from convt._machine import begin_floating, end_floating
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
-from convt.geometry import OnnxRules, OpenvinoRules, choice, integers
+from convt.geometry import OnnxRules, OpenvinoRules, choice, geometry_of, integers
 
 if TYPE_CHECKING:
     from convt.plan import Packed, Plan
@@ -123,7 +123,7 @@ class Layer:
         from convt.plan import make_plan
 
         limit = threads.resolve(self._n_threads)
-        geometry = self._rules.geometry(x_shape, name)
+        geometry = geometry_of(self._rules, x_shape, name)
         without_kinds = self._without.union(without)
         return make_plan(
             geometry, dtype_name(self._dtype), self._isa, limit, self._precision, without_kinds, self._once

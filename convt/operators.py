@@ -98,7 +98,7 @@ def conv_transpose(
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
     w = as_array(w, "w")
-    rules = OnnxRules(
+    rules = OnnxRules.of(
         w.shape,
         auto_pad=auto_pad,
         dilations=dilations,
@@ -227,7 +227,7 @@ def convolution_backprop_data(
     .. [1] https://docs.openvino.ai, operation specification ConvolutionBackpropData-1
     """
     filter = as_array(filter, "filter")
-    rules = OpenvinoRules(
+    rules = OpenvinoRules.of(
         filter.shape,
         output_shape,
         strides=strides,
@@ -291,7 +291,7 @@ def group_convolution_backprop_data(
     """
     filter = as_array(filter, "filter")
     merged = filter.reshape(without_group_axis(filter.shape))
-    rules = OpenvinoRules(
+    rules = OpenvinoRules.of(
         merged.shape,
         output_shape,
         strides=strides,
