@@ -99,11 +99,12 @@ if __name__ == "__main__":  # not in the processes that Cython starts
                 # Half of all the work, begun first, the others beside it. Its loops are vectors already: -O3 takes
                 # a fifth longer to compile them and makes them no faster (44 layers, 1.00).
                 extension("_levels", "-O2"),
+                extension("_box_along_channels"),
+                extension("_box_along_positions"),
                 extension("_box_compute"),
                 extension("_box_input"),
                 extension("_box_one_pass"),
                 extension("_box_output"),
-                extension("_box_products"),
                 extension("_box_table"),
                 extension("_box_weights"),
                 extension("_kernels"),

@@ -10,7 +10,8 @@ The way through the package, top to bottom; each floor knows only those below::
     work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
-    _box_input, _box_products, _box_output    their input packed, multiplied, their outputs stored
+    _box_input, _box_output   their input packed, their outputs stored
+    _box_along_channels, _box_along_positions    the products in between, by what lanes lie along
     _box_weights              their packed weights
     _box_operands             what the loops know of the arrays of a call
     _micro_kernels            a level's micro-kernels for floats or doubles

@@ -8,7 +8,8 @@ one, and a range of output channels. For each box of a group, or of some that ar
    taps for which a whole run reads only zeros are left out, and the zeros at both ends if it is one row. Runs of
    images need no zeros. What few tiles read is multiplied where it lies; cells of one input are packed strip by strip
    in step 2, and columns first along positions portion by portion;
-2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_products`);
+2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_along_channels`,
+   `_box_along_positions`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
 Where a row of outputs takes its places from one class or two, 2 and 3 are one (`_box_one_pass`).
@@ -22,11 +23,12 @@ cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint64_t
 
+from convt._box_along_channels cimport sum_along_channels
+from convt._box_along_positions cimport sum_along_positions
 from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
 from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
 from convt._box_output cimport store
-from convt._box_products cimport multiply
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t
@@ -91,7 +93,10 @@ cdef bint run_box(
             )
             packed = True
         else:
-            refused = multiply(table, operands, box, block, weights, bias, &scratch)
+            if table.along_channels:
+                refused = sum_along_channels(table, operands, box, block, weights, &scratch)
+            else:
+                sum_along_positions(table, operands, box, block, weights, bias, &scratch)
             if refused:
                 break
             store(table, operands, box, channel, block, bias, &scratch)

@@ -99,6 +99,15 @@ cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *le
     return runs
 
 
+cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run) noexcept nogil:
+    """The first place of a run in the packed input."""
+    cdef Py_ssize_t a, base = 0
+    for a in range(table.run_axis - 1, table.image_runs - 1, -1):
+        base += run % box.size[a] * table.steps[a]
+        run //= box.size[a]
+    return base
+
+
 cdef inline void find_row(BoxTable table, const Box *box, Py_ssize_t row, int64_t *idx) noexcept nogil:
     """The cell of a box that its row number `row` begins with, on every axis but the last."""
     cdef Py_ssize_t a

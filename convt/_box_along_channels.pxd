@@ -3,7 +3,7 @@ from convt._box_table cimport BoxTable
 from convt._levels cimport real_t
 
 
-cdef bint multiply(
+cdef bint sum_along_channels(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, const real_t *weights,
-    const real_t *bias, const Scratch *scratch,
+    const Scratch *scratch,
 ) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The sums of one block of output channels of a box, in a scratch that stays in cache.
+"""The sums of one block of output channels of a box, lanes along channels, in a scratch that stays in cache.
 
 The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output, slice by slice
 of very many input channels. With columns first every input is multiplied by every kernel position, and the products of
@@ -8,39 +8,13 @@ otherwise packed block by block.
 """
 
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memset
 
-from convt._box_input cimport (
-    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_portion, plane_places, read_in_place,
-)
-from convt._box_operands cimport Box, Operands, Scratch, count_runs
-from convt._box_table cimport (
-    BOX, CELLS, CHUNK, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, PITCH, REACH, BoxTable, ClassList,
-)
+from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
+from convt._box_table cimport CELLS, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._box_weights cimport Given, begin_panel, pack_block_panel, pack_panel, panel_rows
-from convt._levels cimport (
-    MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, TILE_POSITIONS, WAITING_POSITIONS, positions_t, real_t, tap_t,
-)
-from convt._micro_kernels cimport accumulate, add_rows, all_finite, copy_lines, transpose_to
-
-cdef enum:
-    # Input channels from which a chunk in place is half as long, where all tiles are alike: 0.94 to 0.98 of the time;
-    # others 1.12.
-    HALF_CHUNK_CHANNELS = 256
-    AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
-    # But where these are multiples of so many bytes apart: they would put each other out of a first-level cache of
-    # 8 ways before they are read (64 channels, AVX2: 43 to 49 GFLOP/s instead of 60 to 73).
-    FEW_SETS = 1 << 11
-    CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
-
-
-cdef inline Py_ssize_t run_begin(BoxTable table, const Box *box, Py_ssize_t run) noexcept nogil:
-    """The first place of a run in the packed input."""
-    cdef Py_ssize_t a, base = 0
-    for a in range(table.run_axis - 1, table.image_runs - 1, -1):
-        base += run % box.size[a] * table.steps[a]
-        run //= box.size[a]
-    return base
+from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, WAITING_POSITIONS, real_t, tap_t
+from convt._micro_kernels cimport add_rows, all_finite, transpose_to
 
 
 cdef inline const tap_t *find_run_taps(
@@ -122,7 +96,7 @@ cdef inline Py_ssize_t tile_begin(
     return min(length, tile * table.most_sums // 2) if table.unit > 1 else tile * length // tiles
 
 
-cdef void multiply_along_channels(
+cdef void multiply_runs(
     BoxTable table,
     ClassList classes,
     const Box *box,
@@ -291,7 +265,7 @@ cdef void order_columns(
         target += step
 
 
-cdef void add_columns_along_channels(
+cdef void add_columns(
     BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, real_t *sums
 ) noexcept nogil:
     """Sums [position][column] of whole images from the products of their input positions, [position][column], without
@@ -334,249 +308,30 @@ cdef void add_columns_along_channels(
         sums += step * table.positions
 
 
-cdef void multiply_chunk(
-    BoxTable table, Py_ssize_t block, const real_t *input, Py_ssize_t x_step, Py_ssize_t ahead, Py_ssize_t later,
-    Py_ssize_t size, const real_t *weights, const real_t *bias, real_t *out, Py_ssize_t out_step,
-) noexcept nogil:
-    """`size` sums of every class, place and channel of a block: class after class, [column][position]. Of the input,
-    tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0."""
-    cdef Py_ssize_t i, n, n_taps, done, tile, column = 0
-    cdef const Py_ssize_t *offsets
-    cdef const real_t *w
-    cdef const real_t *added
-    cdef positions_t positions = table.level.tiles.word_positions if table.words else table.level.f32.positions
-    for i in range(table.products.n):
-        n_taps = table.products.taps(i)
-        offsets = &table.products.tap_offset[0] + table.products.first_tap[i]
-        w = weights + table.weight_offset[block, i]
-        n = table.columns(table.products, block, i)
-        done = 0
-        while done < n:
-            tile = table.tile_width(n - done)
-            added = bias + table.bias_offset[block, i] + done
-            if real_t is float and table.pieces:
-                table.level.tiles.positions(
-                    table.pieces, min(tile, n - done), size, n_taps, table.channel_pairs, input, x_step, w, added,
-                    out + column * out_step, out_step,
-                )
-            elif real_t is float:
-                positions(
-                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
-                    out + column * out_step, out_step,
-                )
-            else:
-                table.level.f64.positions(
-                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
-                    out + column * out_step, out_step,
-                )
-            w += n_taps * table.depth * tile
-            done += tile
-            column += tile
-
-
-cdef void multiply_along_positions(
-    BoxTable table, Py_ssize_t block, const real_t *input, Py_ssize_t length, const real_t *weights,
-    const real_t *bias, real_t *out, Py_ssize_t out_step,
-) noexcept nogil:
-    """`length` sums of every column, of packed input: a chunk of positions of every channel is read for the first
-    columns and then, from the caches, for the others."""
-    cdef Py_ssize_t chunk, begin, step
-    if table.pieces:
-        step = max(1, CHUNK_FLOATS // table.depth // TILE_POSITIONS) * TILE_POSITIONS
-    else:
-        step = table.whole_tiles(CHUNK)
-    for chunk from 0 <= chunk < length by step:
-        begin = chunk // MAX_LANES * table.x_step if table.pieces else chunk
-        multiply_chunk(
-            table, block, input + begin, table.x_step, 0, 0, min(step, length - chunk), weights, bias, out + chunk,
-            out_step,
-        )
-
-
-cdef void set_apart(
-    BoxTable table, const Plane *plane, Py_ssize_t begin, Py_ssize_t end, const real_t *joined, real_t *products,
-    Py_ssize_t columns,
-) noexcept nogil:
-    """The products of places [begin, end) of those that a plane holds to where they lie, with zeros between rows."""
-    cdef Py_ssize_t width = plane.columns.pitch, before = plane.columns.begin, after = width - plane.columns.end
-    cdef Py_ssize_t rows, n, first, left, right, item = sizeof(real_t)
-    cdef const real_t *source
-    cdef real_t *line
-    cdef real_t *target = products + (plane.rows.begin + begin // plane.n) * width
-    while begin < end:
-        first = begin % plane.n
-        n = min(plane.n - first, end - begin)
-        rows = (end - begin) // plane.n if n == plane.n else 1
-        source, line = joined, target
-        left, right = 0 if first else before * item, 0 if first + n < plane.n else after * item
-        for _ in range(columns):
-            if n == plane.n:
-                copy_lines(table, rows, before, n, after, <const char *> source, n * item, line, width)
-            else:
-                memset(line, 0, left)
-                memcpy(line + before + first, source, n * item)
-                memset(line + plane.columns.end, 0, right)
-            source += table.joined_step
-            line += table.line
-        target += rows * width
-        begin += rows * n
-        joined += rows * n
-
-
-cdef void multiply_plane(
-    BoxTable table, const Operands *operands, Py_ssize_t block, const Plane *plane, const real_t *weights,
-    const real_t *bias, real_t *joined, real_t *products,
-) noexcept nogil:
-    """The products of a plane where x lies, with zeros around them. Rows that follow each other are multiplied as one
-    and then, if there are zeros between them, set apart.
-
-    Tiles of the first columns fetch the next chunk: 41 MB of 64 channels to 1 to 3, kernels 1 to 3, took 0.4 to 0.8 of
-    the time (float32) and 0.47 to 0.65 (float64).
-    """
-    cdef Py_ssize_t x_step = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t), length = plane.n_rows * plane.n
-    cdef Py_ssize_t ahead = AHEAD * x_step if x_step * sizeof(real_t) % FEW_SETS else 0, chunk = 0, size, step, column
-    cdef Py_ssize_t columns = table.columns(table.products, block, 0), width = plane.columns.pitch
-    cdef Py_ssize_t begin = plane.rows.begin * width, end = plane.rows.end * width
-    cdef bint half = table.depth >= HALF_CHUNK_CHANNELS and columns % table.most_rows == 0
-    cdef bint apart = plane.n < width and plane.n_rows > 1
-    if not apart:
-        begin += plane.columns.begin
-        end = begin + length
-    step = table.whole_tiles(CHUNK // 2 if half else CHUNK)
-    while chunk < length:
-        # The tiles of a short chunk would read beyond x.
-        size = length - chunk if length - chunk < 2 * step else step
-        multiply_chunk(
-            table, block, <const real_t *> plane.x + chunk, x_step, ahead, step, size, weights, bias,
-            joined if apart else products + begin + chunk, table.joined_step if apart else table.line,
-        )
-        if apart:
-            set_apart(table, plane, chunk, chunk + size, joined, products, columns)
-        chunk += size
-    for column in range(columns):
-        memset(products + column * table.line, 0, begin * sizeof(real_t))
-        memset(products + column * table.line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
-
-
-cdef void multiply_packed(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t length,
-    const real_t *weights, const real_t *bias, real_t *packed, real_t *products,
-) noexcept nogil:
-    """The products of the first `length` places, of which a portion after the other is packed."""
-    cdef Py_ssize_t width = table.axes[table.n_axes - 1, PITCH], begin, size, step = table.portion, portions
-    if length > step >= width:  # of whole rows, about as many in each
-        portions = (length + step - 1) // step
-        step = (length // width + portions - 1) // portions * width
-    for begin from 0 <= begin < length by step:
-        size = min(step, length - begin)
-        pack_portion(table, operands, box, begin, size, packed)
-        multiply_along_positions(table, block, packed, size, weights, bias, products + begin, table.line)
-
-
-cdef void multiply_places(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, real_t *input, const real_t *weights,
-    const real_t *bias, real_t *products,
-) noexcept nogil:
-    """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
-    cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
-    cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
-    cdef Py_ssize_t column, kept, nth, planes, place
-    cdef bint as_rows
-    cdef real_t *line
-    cdef Plane plane
-    products += shared
-    for column in range(columns if shared else 0):
-        kept = table.kept[column % table.kernel]
-        line = products + column * table.line - kept
-        memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
-    if table.pieces:
-        multiply_along_positions(table, block, input, length, weights, bias, products, table.line)
-        return
-    if read_in_place(table, operands, box):
-        as_rows = images_are_rows(table, operands, box)
-        planes = box.size[0] if as_rows else count_planes(table, box)
-        for nth in range(planes):
-            plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
-            multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
-        place = planes * plane.rows.pitch * plane.columns.pitch
-    else:
-        place = count_planes(table, box) * plane_places(table, box)
-        multiply_packed(table, operands, box, block, min(length, place), weights, bias, input, products)
-    for column in range(columns):
-        memset(products + column * table.line + place, 0, max(0, length - place) * sizeof(real_t))
-
-
-cdef void add_columns_along_positions(
-    BoxTable table,
-    const Box *box,
-    Py_ssize_t block,
-    const real_t *products,
-    const real_t *added,
-    real_t *sums,
-    const real_t **terms,
-) noexcept nogil:
-    """Sums [column][position] from the products of every input place, [kernel position of a channel][place]."""
-    cdef Py_ssize_t i, n, t, m, place, run, base, n_taps, runs, length, positions = table.positions
-    cdef const int64_t *kernel_index
-    runs = count_runs(table, box, &length)
-    for i in range(table.classes.n):
-        n_taps = table.classes.taps(i)
-        for m in range(table.block_width(block)):
-            for place in range(table.classes.places(i)):
-                kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
-                for run in range(runs):
-                    base = run_begin(table, box, run)
-                    for t in range(n_taps):
-                        terms[t] = (
-                            products + (m * table.kernel + kernel_index[t]) * table.line
-                            + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
-                        )
-                    accumulate(table, length, n_taps, terms, added[m], sums + run * length)
-                sums += positions
-        n = table.columns(table.classes, block, i)
-        sums += (table.padded(n) - n) * positions
-
-
-cdef bint multiply(
+cdef bint sum_along_channels(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, const real_t *weights,
-    const real_t *bias, const Scratch *scratch,
+    const Scratch *scratch,
 ) noexcept nogil:
-    """Every sum of one block of channels of a box; along channels without its bias.
+    """The sums of a block of channels of a box, without their bias: [position][column], class after class.
 
     Returns whether weights that are used once cannot be multiplied so.
     """
     cdef real_t *input = <real_t *> scratch.input
     cdef real_t *products = <real_t *> scratch.products
     cdef real_t *sums = <real_t *> scratch.sums
-    cdef Py_ssize_t run, runs, length
-    if table.along_channels and table.columns_first:
+    cdef Py_ssize_t runs, length
+    if table.columns_first:
         length = box.size[0] * table.steps[0]
         if not table.in_panels:
-            multiply_along_channels(
-                table, table.products, box, block, 1, length, input, weights, products, scratch
-            )
+            multiply_runs(table, table.products, box, block, 1, length, input, weights, products, scratch)
         elif multiply_panels(table, operands, box, block, length, products, scratch):
             return True
-        add_columns_along_channels(table, box, block, products, sums)
-    elif table.along_channels:
-        if table.in_panels:
-            if pack_block_panel(table, operands, box.group, block, <real_t *> scratch.panel):
-                return True
-            weights = <const real_t *> scratch.panel
-        runs = count_runs(table, box, &length)
-        multiply_along_channels(table, table.classes, box, block, runs, length, input, weights, sums, scratch)
-    elif table.columns_first:
-        multiply_places(table, operands, box, block, input, weights, bias, products)
-        add_columns_along_positions(
-            table, box, block, products,
-            bias + table.bias_offset[block, 0] + table.padded(table.columns(table.products, block, 0)), sums,
-            <const real_t **> scratch.rows,
-        )
-    else:
-        runs = count_runs(table, box, &length)
-        for run in range(runs):
-            multiply_along_positions(
-                table, block, input + run_begin(table, box, run), length, weights, bias, sums + run * length,
-                table.positions,
-            )
+        add_columns(table, box, block, products, sums)
+        return False
+    if table.in_panels:
+        if pack_block_panel(table, operands, box.group, block, <real_t *> scratch.panel):
+            return True
+        weights = <const real_t *> scratch.panel
+    runs = count_runs(table, box, &length)
+    multiply_runs(table, table.classes, box, block, runs, length, input, weights, sums, scratch)
     return False
