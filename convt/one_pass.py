@@ -123,14 +123,18 @@ def vectors_in_one_pass(
     # 512.
     part_filled = width % lanes > 0 and width < SHORT_ROW * lanes
     filled = 8 * width >= 7 * -(-width // lanes) * lanes
+    item = 8 if dtype == "float64" else 4
     if inner > 2 and not rows_in_one:
+        return OnePass()
+    if inner == 3 and lanes * item < CACHE_LINE:
+        # By AVX2 the indices that interleave three places push sums out of the registers: 1.0 to 2.1 times as
+        # long.
         return OnePass()
     if inner == 4:
         if in_channels > STRIPS_CHANNELS:
             return OnePass()
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
-    item = 8 if dtype == "float64" else 4
     joins_rows = strips and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
