@@ -193,7 +193,8 @@ def block_channels(
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
-        columns = 36 if cells.axes[-1].stride == 3 else 32  # in tiles of 6 and 8
+        last = cells.axes[-1]
+        columns = 36 if min(last.stride, last.output) == 3 else 32  # whole tiles of 6 rows in one pass, or of 8
     return max(1, columns // cells.places)
 
 

@@ -13,7 +13,6 @@ touched here.
 
 import math
 import operator
-import pickle
 import reprlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -26,7 +25,7 @@ QUOTE = reprlib.Repr()
 QUOTE.maxtuple = QUOTE.maxlist = 12
 QUOTE.maxstring = QUOTE.maxother = 80
 OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
-RULES_KEPT = 64  # and as many geometries
+RULES_REMEMBERED = 64  # and as many geometries
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
 
@@ -150,24 +149,33 @@ class _Rules:
     dilations: tuple[int, ...]
     output_padding: tuple[int, ...]
     requested: tuple[int, ...] | None  # spatial output sizes, where output_shape gave them
-    kept: ClassVar[dict[tuple[type, bytes], "_Rules"]] = {}  # by what `of` got
+    remembered: ClassVar[dict[tuple, "_Rules"]] = {}  # of all classes
 
     @classmethod
     def of(cls, *shapes: object, **attributes: object) -> Self:
-        """What the constructor makes of the arguments, now or when it got them before.
+        """Rules as the constructor makes them, or those that it made of the same arguments before.
 
-        To check them again takes a tenth of a small call. As True, 1 and 1.0 are equal, they are compared pickled.
+        Checking arguments again takes a tenth of a small call. Others than plain integers, texts and lists are
+        always checked: what equals an integer need not be one, and objects may change.
         """
-        try:
-            key = cls, pickle.dumps((shapes, attributes))
-        except Exception:  # whatever an object of its own kind raises
-            return cls(*shapes, **attributes)  # type: ignore[arg-type]
-        rules = cls.kept.get(key)
+        key: list[object] = [cls]
+        for name, value in (*enumerate(shapes), *attributes.items()):
+            kind = type(value)
+            if kind is list or kind is tuple:
+                if not all(type(one) is int for one in value):  # type: ignore[attr-defined]
+                    return cls(*shapes, **attributes)  # type: ignore[arg-type]
+                value = tuple(value)  # type: ignore[arg-type]
+            elif name == "names":
+                value = tuple(value.items())  # type: ignore[attr-defined]
+            elif kind is not int and kind is not str and value is not None:
+                return cls(*shapes, **attributes)  # type: ignore[arg-type]
+            key += (name, value)
+        rules = cls.remembered.get(tuple(key))
         if rules is None:
             rules = cls(*shapes, **attributes)  # type: ignore[arg-type]
-            if len(cls.kept) >= RULES_KEPT:
-                cls.kept.clear()
-            cls.kept[key] = rules
+            if len(cls.remembered) >= RULES_REMEMBERED:
+                cls.remembered.clear()
+            cls.remembered[tuple(key)] = rules
         return rules  # type: ignore[return-value]
 
     def __init__(self, w_shape: Sequence[int], group: object, names: Mapping[str, str]) -> None:
@@ -252,9 +260,9 @@ class _Rules:
         return geometry
 
 
-@lru_cache(maxsize=RULES_KEPT)
+@lru_cache(maxsize=RULES_REMEMBERED)
 def geometry_of(rules: _Rules, x_shape: tuple[int, ...], name: str) -> Geometry:
-    """`rules.geometry`, or what it was before, of the very same rules."""
+    """`rules.geometry`, remembered: where it is asked for in every call. Rules are told apart by identity."""
     return rules.geometry(x_shape, name)
 
 

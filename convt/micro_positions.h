@@ -336,10 +336,10 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 #undef TILES
 
-/* Lines of cells into outputs of 1, 2 or 4 `places` a cell, the last of which may lack some. Row r of a class is place
+/* Lines of cells into outputs of 1 to 4 `places` a cell, the last of which may lack some. Row r of a class is place
    r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second are the
-   two places of out[r]. Where loads are shared there may be 3 or 8 places too, and 4 rows or as many as places. One
-   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
+   two places of out[r]. Where loads are shared there may be 8 places too, and 4 rows or as many as places. One pass, so
+   that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2

@@ -88,10 +88,9 @@ def vectors_in_one_pass(
 ) -> OnePass:
     """How vectors, lanes along positions, are.
 
-    Rows of three outputs a cell took 0.68 to 1.03 of the time so, words of two channels 0.42 to 0.99 (15 layers).
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
-    few.
+    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4).
     """
     in_channels = geometry.in_channels // geometry.group
     lanes, most_sums, *_ = tile_limits(isa, dtype == "float64", 0)
@@ -128,7 +127,7 @@ def vectors_in_one_pass(
         return OnePass()
     if inner == 3 and lanes * item < CACHE_LINE:
         # By AVX2 the indices that interleave three places push sums out of the registers: 1.0 to 2.1 times as
-        # long.
+        # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()
     if inner == 4:
         if in_channels > STRIPS_CHANNELS:

@@ -319,8 +319,8 @@ def test_long_rows_that_do_not_pass_the_caches_are_not_joined(level):
 
 
 def three_in_one_pass(level, dtype):
-    """Whether vectors are cache lines."""
-    return tile_limits(level, dtype == np.float64, 0)[0] * max(4, np.dtype(dtype).itemsize) == 64
+    """Whether rows of three outputs a cell are written in one pass: if vectors, of sums, are cache lines."""
+    return tile_limits(level, dtype == np.float64, 0)[0] * (8 if dtype == np.float64 else 4) == 64
 
 
 @functools.lru_cache(maxsize=8)

@@ -131,7 +131,7 @@ def test_outputs_beside_each_other_in_a_tile_pass_the_caches(level, dtype, place
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
-@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("outputs", [7, 16])
 def test_words_that_pass_the_caches(level, stride, outputs):
     """Rows of whole cache lines, of outputs that are many enough."""
