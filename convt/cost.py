@@ -54,7 +54,11 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES, ROW_OUTPUT_CYCLES = 25, 20, 0.6, 2.5
 
 FEW_COLUMNS = 32  # of columns first
-MANY_IN_PLACE_ON_AMD = 1.15  # of more columns; 1.35 elsewhere, where it was not fitted
+MANY_IN_PLACE_ON_AMD = 1.08  # of more columns; 1.35 elsewhere, where it was not fitted
+# A vector of products, and that of many columns, which leaves the first-level cache before it is added up: 26
+# random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
+# of the time (0.37 to 1.08).
+PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -378,12 +382,13 @@ def position_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        of_one = 1.35
-        if work.in_place and block * work.kernel <= FEW_COLUMNS:
+        of_one, few = 1.35, block * work.kernel <= FEW_COLUMNS
+        if work.in_place and few:
             of_one = 1.0
         elif work.in_place and work.isa == "avx512_bf16":
             of_one = MANY_IN_PLACE_ON_AMD
-        multiplied = new_positions * (of_one * work.in_channels / 2 + 1.35)
+        of_product = PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES
+        multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
         return block * work.kernel * (multiplied + kept) / lanes
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
