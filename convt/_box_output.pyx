@@ -209,12 +209,11 @@ cdef void store_places(
 cdef void interleave_halves(
     BoxTable table, const Operands *operands, Py_ssize_t n, const float **row_of_place, uint16_t *out
 ) noexcept nogil:
-    """`n` cells of a row; 5, 7 and more than 8 places are interleaved in a piece of the first-level cache before."""
+    """`n` cells of a row: in registers or, of some numbers of places, in a piece of the first-level cache before."""
     cdef float wide[MOST_WIDE]
     cdef const float *rows[MAX_LINE]
     cdef Py_ssize_t e, i, count, chunk = MOST_WIDE // table.inner_places // table.lanes * table.lanes
-    if table.inner_places in (1, 2, 3, 4, 6, 8):
-        table.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out)
+    if table.halves.interleave_narrow(operands.dtype == BFLOAT16, n, table.inner_places, row_of_place, out):
         return
     for i from 0 <= i < n by chunk:
         count = min(chunk, n - i)

@@ -167,7 +167,7 @@ cdef extern from "levels.h" nogil:
     ctypedef struct halves_t "convt_halves":
         void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
-        void (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
+        bint (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
             bint, Py_ssize_t, Py_ssize_t, const float **, Py_ssize_t, const float *, uint16_t *, Py_ssize_t, bint
         ) noexcept nogil

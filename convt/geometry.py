@@ -14,9 +14,9 @@ touched here.
 import math
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
@@ -132,6 +132,24 @@ def without_group_axis(shape: Sequence[int]) -> tuple[int, ...]:
     return (shape[0] * shape[1], *shape[2:])
 
 
+def plain_key(arguments: Iterable[tuple[object, Any]]) -> tuple:
+    """Names and values, flat, if these are exactly integers, texts, None, lists or tuples of integers, or the
+    `names` of arguments; empty if not."""
+    key: list[object] = []
+    for name, value in arguments:
+        kind = type(value)
+        if name == "names":
+            value = tuple(value.items())
+        elif kind is list or kind is tuple:
+            if not all(type(one) is int for one in value):
+                return ()
+            value = tuple(value)
+        elif kind is not int and kind is not str and value is not None:
+            return ()
+        key += (name, value)
+    return tuple(key)
+
+
 class _Rules:
     """What the two operators share: shapes, and one call of `_pad_and_output` per spatial axis.
 
@@ -158,24 +176,14 @@ class _Rules:
         Checking arguments again takes a tenth of a small call. Others than plain integers, texts and lists are
         always checked: what equals an integer need not be one, and objects may change.
         """
-        key: list[object] = [cls]
-        for name, value in (*enumerate(shapes), *attributes.items()):
-            kind = type(value)
-            if kind is list or kind is tuple:
-                if not all(type(one) is int for one in value):  # type: ignore[attr-defined]
-                    return cls(*shapes, **attributes)  # type: ignore[arg-type]
-                value = tuple(value)  # type: ignore[arg-type]
-            elif name == "names":
-                value = tuple(value.items())  # type: ignore[attr-defined]
-            elif kind is not int and kind is not str and value is not None:
-                return cls(*shapes, **attributes)  # type: ignore[arg-type]
-            key += (name, value)
-        rules = cls.remembered.get(tuple(key))
+        key = plain_key((("rules", cls.__name__), *enumerate(shapes), *attributes.items()))
+        rules = cls.remembered.get(key)
         if rules is None:
             rules = cls(*shapes, **attributes)  # type: ignore[arg-type]
-            if len(cls.remembered) >= RULES_REMEMBERED:
+            if key and len(cls.remembered) >= RULES_REMEMBERED:
                 cls.remembered.clear()
-            cls.remembered[tuple(key)] = rules
+            if key:
+                cls.remembered[key] = rules
         return rules  # type: ignore[return-value]
 
     def __init__(self, w_shape: Sequence[int], group: object, names: Mapping[str, str]) -> None:

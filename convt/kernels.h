@@ -26,6 +26,9 @@
 /* Positions of a tile of so many vectors: 24 sums load 25 vectors singly, 14 in pairs, 10 by fours. */
 #define MOST_POSITIONS(vectors) (ACCUMULATORS / (vectors))
 
+/* The numbers of places of a cell that are interleaved in registers. */
+#define PLACES_IN_REGISTERS(CALL) CALL(1) CALL(2) CALL(3) CALL(4) CALL(6) CALL(8)
+
 /* `CALL(positions, vectors)` with both known to the compiler, of up to MOST_POSITIONS(vectors). */
 #define EVERY_TILE(positions, vectors, CALL)                                                                           \
     switch (positions) {                                                                                               \

@@ -106,7 +106,7 @@ typedef CONVT_KERNELS(double) convt_kernels_f64;
 typedef struct {
     void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
-    void (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
+    int (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
     void (*transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows, ptrdiff_t offset,
                              const float *bias, uint16_t *out, ptrdiff_t out_step, int stream);
 } convt_halves;

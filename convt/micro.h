@@ -398,12 +398,7 @@ static void NAME(interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *r
         NAME(interleave_vectors)(e, n, rows, out, stream);                                                             \
         break;
     switch (places) {
-        PLACES(1)
-        PLACES(2)
-        PLACES(3)
-        PLACES(4)
-        PLACES(6)
-        PLACES(8)
+        PLACES_IN_REGISTERS(PLACES)
     default:
         if (places >= LANES)
             NAME(interleave_squares)(n, places, rows, out, stream);

@@ -103,9 +103,8 @@ INLINE void NAME(narrow_cells)(int bfloat16, const int places, const float *cons
         memcpy(out + 2 * e * LANES, &cells[e], sizeof cells[e]);
 }
 
-/* `interleave` of micro.h into halves, for 1, 2, 3, 4, 6 or 8 places. */
-static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows,
-                                    uint16_t *out)
+/* `interleave` of micro.h into halves, in registers. Returns whether that many places can be. */
+static int NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out)
 {
     uint16_t few[8 * LANES];
 #define PLACES(e)                                                                                                      \
@@ -114,20 +113,16 @@ static void NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places,
             i = i < n - LANES ? i : n - LANES;                                                                         \
             NAME(narrow_cells)(bfloat16, e, rows, i, out + i * e);                                                     \
         }                                                                                                              \
-        if (n < LANES)                                                                                                 \
+        if (n < LANES) {                                                                                               \
             NAME(narrow_cells)(bfloat16, e, rows, 0, few);                                                             \
-        break;
+            memcpy(out, few, n * e * sizeof(uint16_t));                                                                \
+        }                                                                                                              \
+        return 1;
     switch (places) {
-        PLACES(1)
-        PLACES(2)
-        PLACES(3)
-        PLACES(4)
-        PLACES(6)
-        PLACES(8)
+        PLACES_IN_REGISTERS(PLACES)
     }
 #undef PLACES
-    if (n < LANES)
-        memcpy(out, few, n * places * sizeof(uint16_t));
+    return 0;
 }
 
 /* 2 * LANES rows of LANES floats, `added` to each, transposed as halves: two rows become words, and these are
