@@ -31,7 +31,7 @@ from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
 from convt._box_output cimport store
 from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, SHORT_ROW, real_t, tap_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, real_t, tap_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
@@ -225,19 +225,18 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
 
 
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
-    """Whether several rows of cells can be multiplied as one line: they follow each other in x.
+    """Whether several rows of cells can be multiplied as one line: they follow each other in x or where they are packed.
 
-    Those of words always do where they are packed, but their outputs are copied as floats: in y rows must follow each
-    other, and begin where floats do.
+    The outputs of words are copied as floats: in y rows must follow each other, and begin where floats do.
     """
     cdef Py_ssize_t a, last = table.n_axes - 1
     cdef bint floats = <size_t> operands.y % sizeof(float) == 0
     if not (table.joins_rows and operands.one_pass):
         return False
+    if operands.in_strips:
+        return operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
     if not table.words:
-        return operands.in_strips and (
-            operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
-        )
+        return operands.plain
     for a in range(y.ndim - 1):
         floats &= y.shape[a] == 1 or y.strides[a] % <Py_ssize_t> sizeof(float) == 0
     return floats and rows_follow(table, operands)
@@ -259,7 +258,6 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     for a in range(y.ndim - 1):
         shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
     operands.joined_rows = can_join_rows(table, operands, y)
-    operands.joined_rows &= operands.stream or table.axes[table.n_axes - 1, BOX] < SHORT_ROW * table.lanes
     operands.in_lines = operands.joined_rows
     if table.words:  # of whose outputs there are lines only so
         operands.stream &= operands.joined_rows or not shared_lines

@@ -81,13 +81,13 @@ cdef inline Py_ssize_t lines_together(
 ) noexcept nogil:
     """Rows of cells from row `idx` of a box on that are multiplied together, about `some`.
 
-    Of rows that are joined, `some` make whole vectors: so many or, of up to half as many more, all. Of others the last
-    cells of their axis come alone if they lack some outputs.
+    Of rows that are joined, `some` make whole vectors: so many or, of up to half as many more, all. The last cells of
+    their axis come alone if they lack some outputs.
     """
     cdef Py_ssize_t axis = table.n_axes - 2, left = box.size[axis] - idx[axis], count = left
     if operands.joined_rows:
-        return left if 2 * left < 3 * some else some
-    if left >= 2 * some:
+        count = left if 2 * left < 3 * some else some
+    elif left >= 2 * some:
         count = (left - 1) // (left // some) + 1
     if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
         return max(1, count - 1)
@@ -132,7 +132,7 @@ cdef void write_joined(
     """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums or, of words, outputs for
     each place of a column.
 
-    None of their rows lies beyond y, as cells read one place each. Two halves are copied as a float.
+    Two halves are copied as a float.
     """
     cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
     cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
@@ -143,14 +143,16 @@ cdef void write_joined(
     length = rows * of_row
     for m in range(channels):
         for outer from 0 <= outer < outers by stride:
-            if as_one:
+            if as_one and row_of_outer[outer + stride - 1] != NULL:
                 y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
                 stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
                 sums += stride * length
                 continue
             for e in range(outer, outer + stride):
                 y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                if operands.stream:
+                if row_of_outer[e] == NULL:
+                    pass
+                elif operands.stream:
                     for row in range(rows):
                         write_outputs(
                             table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)

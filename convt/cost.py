@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convt._levels import CACHE_LINE, JOINED_LINE, LONG_ROW, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
+from convt._levels import CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
@@ -69,6 +69,7 @@ MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # changed the path, it took 0.95 of the time (float32 and float16, 14 layers).
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
+ONE_TAP_IN_JOINED_ROWS = 0.47  # where registers are many
 # The same for each word of two bfloat16 channels.
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
 # The input of so many channels or words leaves the first-level cache.
@@ -420,6 +421,8 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
             return WORDS_OF_JOINED_ROWS
         return WORDS_OF_ONE_TAP if taps == 1 else WORDS_OF_SEVERAL
     if taps == 1:
+        if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
+            return ONE_TAP_IN_JOINED_ROWS
         return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
     if work.isa == "avx512_bf16" and (work.one_pass.possible or work.dtype in ("float16", "float32")):
         return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
@@ -432,7 +435,7 @@ def positions_in_one_pass(work: Work) -> float:
     ends = 0.0  # of lines, where strips are narrow
     if work.one_pass.joins_rows:
         width *= rows.pop()
-        ends = max(1.0, width / (JOINED_LINE * work.lanes))
+        ends = max(2.5, width / (JOINED_LINE * work.lanes))
     return math.prod(rows) * (-(-width // work.lanes) + ends) * work.lanes
 
 

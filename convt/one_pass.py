@@ -32,7 +32,8 @@ HALVES_CHANNELS = 8
 # outputs take about as long as these.
 UNFILLED_PRODUCTS = 16
 ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
-JOINED_PRODUCTS = 2  # the same that copying outputs, as joined rows want it, takes
+# The same that copying outputs, as joined rows want it, takes: where outputs pass the caches or not.
+JOINED_PRODUCTS = (4, 2)
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
 
@@ -109,7 +110,7 @@ def vectors_in_one_pass(
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
         # fill 7 of 8 lanes, 0.9.
         past_caches = streamed(geometry, 2, isa)
-        joins_rows = reads_one_place(layout) and worth_joining(layout, lanes, 2, in_channels, past_caches)
+        joins_rows = reads_own_columns(layout) and worth_joining(layout, lanes, 2, in_channels, past_caches)
         joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
         possible = (inner < 3 or rows_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
         return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
@@ -134,7 +135,8 @@ def vectors_in_one_pass(
             return OnePass()
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
-    joins_rows = strips and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
+    joins_rows = strips or (layout.most_taps > 1 and reads_own_columns(layout))
+    joins_rows = joins_rows and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
@@ -149,7 +151,8 @@ def vectors_in_one_pass(
         return OnePass(suits, suits)
     rows_as_one = not layout.rows_are_runs and len(layout.axes) > 2  # through sums, with the zeros between them
     rows_as_one = rows_as_one and layout.most_taps > 1 and in_channels > SHORT_ROWS_CHANNELS
-    if rows_as_one and most_sums >= MANY_SUMS and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
+    rows_as_one = rows_as_one and most_sums >= MANY_SUMS and not joins_rows
+    if rows_as_one and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
         return OnePass()
     # All places of a row lie in one class, and in one tile: `BoxTable.tile_width` keeps them together.
     return OnePass(True, strips=strips, joins_rows=joins_rows)
@@ -162,6 +165,12 @@ def reads_one_place(layout: BoxLayout) -> bool:
     if any(axis.origin or axis.reach or axis.cells > axis.input for axis in layout.axes):
         return False
     return all(axis.cells * axis.stride <= axis.output for axis in layout.axes[:-1])
+
+
+def reads_own_columns(layout: BoxLayout) -> bool:
+    """Whether cells read no inputs before or behind their own of a row: packed rows follow each other then."""
+    last = layout.axes[-1]
+    return last.origin == last.reach == 0 and last.cells <= last.input
 
 
 def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int, most: int = UNFILLED_PRODUCTS) -> bool:
@@ -179,14 +188,13 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
 
 
 def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
-    """Whether rows of cells that read one place each should be multiplied as one line.
+    """Whether rows of cells that read their own columns of the input should be multiplied as one line.
 
-    That leaves no vector of a row part filled, but outputs are copied. Rows of up to four vectors took 0.80 to
-    0.97 of the time where it saves one of eight. Where outputs pass the caches, rows that are not whole cache
-    lines, which are copied anyway, took 0.83 to 1.0, words 0.89 to 0.94; others 0.91 to 0.97 where vectors would
-    leave products enough unfilled, 1.05 where not (24 channels). Otherwise rows took 1.0 to 1.26 times as long. It
-    is decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
-    long as they would along channels.
+    That leaves no vector of a row part filled, but outputs are copied. Rows whose vectors would leave products
+    enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of words; float64 0.99).
+    Where outputs pass the caches, so do rows that are not whole cache lines, which are copied anyway: 0.83 to 1.0.
+    Otherwise rows took 1.0 to 1.26 times as long. It is decided for rows that follow each other in memory; where
+    they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
@@ -196,10 +204,8 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
         return False
     if last.output * min(item, 4) < 4 * lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied
-    if width < SHORT_ROW * lanes and 8 * -(-rows.box * width // lanes) <= 7 * rows.box * -(-width // lanes):
-        return True
     row_bytes = last.output * item
     plane_bytes = rows.output * row_bytes  # as `choose_stores` of _box_compute asks
     past_caches = past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)
-    unfilled = -width % lanes * in_channels >= JOINED_PRODUCTS * width
-    return past_caches and (unfilled or row_bytes % CACHE_LINE > 0)
+    unfilled = not ends_are_few(layout, lanes, in_channels, JOINED_PRODUCTS[past_caches])
+    return unfilled or (past_caches and row_bytes % CACHE_LINE > 0)

@@ -236,8 +236,8 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
 
 
-# By the elements of a vector, rows that end within one, the last of them long. (Of 2 no third one saves enough.)
-JOINED_WIDTHS = {2: [3, 5, 5, 105], 4: [5, 9, 13, 105], 8: [9, 20, 26, 105], 16: [20, 26, 40, 105]}
+# By the elements of a vector, rows that end within one, the last of them long. (Of 2 only one saves enough.)
+JOINED_WIDTHS = {2: [3, 3, 3, 105], 4: [5, 9, 13, 105], 8: [9, 19, 26, 105], 16: [20, 26, 37, 105]}
 JOINED_WAYS = [
     *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
     *((level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS),
@@ -277,6 +277,37 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
     with forced((level, path)):
         layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
         assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
+        layer(as_layout(x, layouts[0]), out=out)
+    np.testing.assert_array_equal(out, wanted)
+    assert_nothing_beside(out)
+
+
+@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("sliced", "negative steps")], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "kernel", "stride", "pads"),
+    [
+        ((23,), (3, 1), (2, 1), [0] * 4),  # the last cells lack an output
+        ((4, 9), (3, 3, 1), (1, 2, 1), [1, 1, 0, 1, 0, 0]),
+        ((150,), (4, 2), (2, 2), [1, 0, 1, 0]),  # past the caches
+        ((23,), (5, 1), (1, 1), [4, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_rows_of_several_taps_none_of_which_lies_along_them_are_joined(
+    level, path, dtype, layouts, rows, kernel, stride, pads, monkeypatch
+):
+    monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes
+    width = {2: 3, 4: 9, 8: 26, 16: 38}[tile_limits(level, dtype == np.float64, 0)[0]]
+    rng = np.random.default_rng(0)
+    x, w, b = (integer_data(rng, shape) for shape in ((2, 40, *rows, width), (40, 24, *kernel), 24))
+    attributes = {"strides": stride, "pads": pads}
+    wanted = oracle(x, w, b, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layouts[1])
+    x, w, b = (a.astype(dtype) for a in (x, w, b))
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
+        assert layer.explain(x.shape)["tiles"]["joined rows"]
         layer(as_layout(x, layouts[0]), out=out)
     np.testing.assert_array_equal(out, wanted)
     assert_nothing_beside(out)
