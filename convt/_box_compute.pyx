@@ -225,7 +225,7 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
 
 
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
-    """Whether several rows of cells can be multiplied as one line: they follow each other in x or where they are packed.
+    """Whether several rows of cells can be multiplied as one line: they follow each other in x or as they are packed.
 
     The outputs of words are copied as floats: in y rows must follow each other, and begin where floats do.
     """
@@ -234,7 +234,9 @@ cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y)
     if not (table.joins_rows and operands.one_pass):
         return False
     if operands.in_strips:
-        return operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
+        return (
+            operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
+        )
     if not table.words:
         return operands.plain
     for a in range(y.ndim - 1):
