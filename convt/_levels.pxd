@@ -29,9 +29,8 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t offset
         int32_t before
         int32_t after
-    enum:
-        MOST_ZEROS "CONVT_MOST_ZEROS"
     cpdef enum:
+        MOST_ZEROS "CONVT_MOST_ZEROS"
         WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":

@@ -15,6 +15,7 @@ ROW_TILE: int
 ROW_STRIP: int
 CACHE_LINE: int
 PAGE: int
+MOST_ZEROS: int
 WAITING_POSITIONS: int
 
 def levels() -> list[str]: ...

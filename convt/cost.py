@@ -9,7 +9,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convt._levels import CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_ROWS, ROW_STRIP, ROW_TILE, TileLimits
+from convt._levels import (
+    CACHE_LINE,
+    JOINED_LINE,
+    LONG_ROW,
+    MANY_SUMS,
+    MAX_ROWS,
+    MOST_ZEROS,
+    ROW_STRIP,
+    ROW_TILE,
+    TileLimits,
+)
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
@@ -256,11 +266,12 @@ def positions_stored(work: Work) -> float:
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range) -> float:
-    """Taps of an average position: all but those that lie beyond the borders of some axes."""
+    """Taps of an average position: all but those beyond the borders of some axes that can be left out."""
     taps = float(len(shifts))
     for a in axes if shifts else ():
         axis = layout.axes[a]
-        taps *= share_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input)
+        most = MOST_ZEROS * max(1, layout.gap) if a == layout.run_axis else axis.cells
+        taps *= share_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input, most)
     return taps
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from convt._levels import MAX_AXES, WAITING_POSITIONS
+from convt._levels import MAX_AXES, MOST_ZEROS, WAITING_POSITIONS
 from convt.geometry import Axis, Geometry
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
@@ -50,7 +50,8 @@ class Cells(NamedTuple):
     spans : tuple of (int, int)
         Least and greatest shift per axis.
     inside : tuple of float
-        The share of all classes' taps that read inputs, not zeros beyond the border, per axis.
+        The share of all classes' taps that read inputs, not zeros beyond the border that can be left out, per axis;
+        the last one that of runs of rows.
     """
 
     axes: tuple[Axis, ...]
@@ -355,17 +356,21 @@ def cut(geometry: Geometry) -> Cells | None:
     if not all(shifts):
         shifts = [[0]] * len(of_axes)  # no taps
     shifts = [[0], *shifts]  # of the batch
+    most = (*cells.counts[:-1], MOST_ZEROS * cells.gap)
     return cells._replace(
         classes=cell_classes(axes[1:], of_axes),
         spans=tuple((min(on_axis), max(on_axis)) for on_axis in shifts),
-        inside=tuple(map(share_inside, shifts, cells.counts, (axis.input for axis in axes))),
+        inside=tuple(map(share_inside, shifts, cells.counts, (axis.input for axis in axes), most)),
     )
 
 
-def share_inside(shifts: Collection[int], cells: int, inputs: int) -> float:
-    """The share of the taps of some shifts along an axis that read one of its inputs: others may be left out."""
-    met = sum(max(0, min(cells, inputs - shift) - max(0, -shift)) for shift in shifts)
-    return met / (cells * len(shifts))
+def share_inside(shifts: Collection[int], cells: int, inputs: int, most: int) -> float:
+    """The share of the taps of some shifts along an axis that read one of its inputs: of others, those of up to
+    `most` cells at either end may be left out."""
+    left_out = sum(
+        min(cells, min(most, max(0, -shift)) + min(most, max(0, cells + shift - inputs))) for shift in shifts
+    )
+    return 1 - left_out / (cells * len(shifts))
 
 
 def lay_out(
