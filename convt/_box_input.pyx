@@ -103,52 +103,6 @@ cdef void pack_along_positions(
         target += before + n + after
 
 
-cdef void pack_rows(
-    BoxTable table, const Operands *operands, const Plane *plane, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
-    Py_ssize_t width, real_t *target,
-) noexcept nogil:
-    """Of every channel some rows of a plane, zeros included: `width` places of each from number `column` on."""
-    cdef Py_ssize_t first = min(max(plane.rows.begin, row), row + rows)
-    cdef Py_ssize_t last = max(first, min(plane.rows.end, row + rows))
-    cdef Py_ssize_t begin = min(max(plane.columns.begin, column), column + width)
-    cdef Py_ssize_t end = max(begin, min(plane.columns.end, column + width))
-    cdef const char *x = plane.x + (first - plane.rows.begin) * plane.row_step
-    x += (begin - plane.columns.begin) * operands.x_strides[table.n_axes]
-    for _ in range(table.depth):
-        memset(target, 0, (first - row) * width * sizeof(real_t))
-        pack_along_positions(
-            table, operands, x, plane.row_step, last - first, begin - column, end - begin, column + width - end,
-            target + (first - row) * width,
-        )
-        memset(target + (last - row) * width, 0, (row + rows - last) * width * sizeof(real_t))
-        x += operands.x_strides[1]
-        target += table.x_step
-
-
-cdef void pack_portion(
-    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
-) noexcept nogil:
-    """`size` places of every channel of a box, zeros around its input included, from place number `begin` on."""
-    cdef Py_ssize_t width = part_inside(table, box, table.n_axes - 1).pitch, of_plane = plane_places(table, box)
-    cdef Py_ssize_t end = begin + size, place, left, rows, part, channel
-    cdef Plane plane
-    target -= begin
-    while begin < end:
-        plane = nth_plane(table, operands, box, begin // of_plane)
-        place = begin % of_plane
-        left = min(end - begin, of_plane - place)
-        rows, part = left // width, width
-        if place % width or rows == 0:
-            rows, part = 1, min(left, width - place % width)
-        pack_rows(table, operands, &plane, place // width, rows, place % width, part, target + begin)
-        begin += rows * part
-    # What whole vectors read behind the places goes nowhere. It is cleared, as subnormals there would be slow.
-    target += end
-    for channel in range(table.depth):
-        memset(target + channel * table.x_step, 0, (table.x_step - size) * sizeof(real_t))
-    memset(target + table.depth * table.x_step - size, 0, SLACK * table.lanes * sizeof(real_t))
-
-
 cdef bint pack_words(
     BoxTable table, const Operands *operands, const char *even, const char *odd, Py_ssize_t row_step, Py_ssize_t rows,
     Py_ssize_t before, Py_ssize_t n, Py_ssize_t after, float *target,
@@ -180,6 +134,69 @@ cdef bint pack_words(
             )
         target += pitch
     return refused
+
+
+cdef inline bint pack_channel(
+    BoxTable table, const Operands *operands, const Plane *plane, const char *x, Py_ssize_t c, Py_ssize_t row,
+    Py_ssize_t rows, Py_ssize_t column, Py_ssize_t width, real_t *target,
+) noexcept nogil:
+    """Of a plane of channel `c` of a group, or of two channels as words, some rows, lanes along positions, zeros
+    included: `width` places of each from number `column` on. `x` is the first place inside of channel 0.
+
+    Returns whether an element cannot be multiplied in words.
+    """
+    cdef Py_ssize_t first = min(max(plane.rows.begin, row), row + rows)
+    cdef Py_ssize_t last = max(first, min(plane.rows.end, row + rows))
+    cdef Py_ssize_t begin = min(max(plane.columns.begin, column), column + width)
+    cdef Py_ssize_t end = max(begin, min(plane.columns.end, column + width))
+    cdef Py_ssize_t before = begin - column, after = column + width - end, channel_step = operands.x_strides[1]
+    cdef real_t *inside = target + (first - row) * width
+    cdef bint refused = False
+    x += (first - plane.rows.begin) * plane.row_step
+    x += (begin - plane.columns.begin) * operands.x_strides[table.n_axes]
+    if first > row:
+        memset(target, 0, (first - row) * width * sizeof(real_t))
+    if real_t is float and table.words:
+        x += 2 * c * channel_step
+        refused = pack_words(
+            table, operands, x, x + channel_step if 2 * c + 1 < table.in_channels else NULL, plane.row_step,
+            last - first, before, end - begin, after, inside,
+        )
+    else:
+        pack_along_positions(
+            table, operands, x + c * channel_step, plane.row_step, last - first, before, end - begin, after, inside
+        )
+    if last < row + rows:
+        memset(target + (last - row) * width, 0, (row + rows - last) * width * sizeof(real_t))
+    return refused
+
+
+cdef void pack_portion(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t begin, Py_ssize_t size, real_t *target
+) noexcept nogil:
+    """`size` places of every channel of a box, zeros around its input included, from place number `begin` on."""
+    cdef Py_ssize_t width = part_inside(table, box, table.n_axes - 1).pitch, of_plane = plane_places(table, box)
+    cdef Py_ssize_t end = begin + size, place, left, rows, part, channel
+    cdef Plane plane
+    target -= begin
+    while begin < end:
+        plane = nth_plane(table, operands, box, begin // of_plane)
+        place = begin % of_plane
+        left = min(end - begin, of_plane - place)
+        rows, part = left // width, width
+        if place % width or rows == 0:
+            rows, part = 1, min(left, width - place % width)
+        for channel in range(table.depth):
+            pack_channel(
+                table, operands, &plane, plane.x, channel, place // width, rows, place % width, part,
+                target + channel * table.x_step + begin,
+            )
+        begin += rows * part
+    # What whole vectors read behind the places goes nowhere. It is cleared, as subnormals there would be slow.
+    target += end
+    for channel in range(table.depth):
+        memset(target + channel * table.x_step, 0, (table.x_step - size) * sizeof(real_t))
+    memset(target + table.depth * table.x_step - size, 0, SLACK * table.lanes * sizeof(real_t))
 
 
 cdef inline bint split_pair(
@@ -256,37 +273,6 @@ cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *targ
     clear_places(table, target, rows.end * width, rows.pitch * width)
 
 
-cdef inline bint pack_channel(
-    BoxTable table, const Operands *operands, const Plane *plane, const char *x, Py_ssize_t c, real_t *target
-) noexcept nogil:
-    """A plane of channel `c` of a group, or of two channels as words, lanes along positions, with zeros around it. `x`
-    is the first place inside of channel 0.
-
-    Returns whether an element cannot be multiplied in words.
-    """
-    cdef Py_ssize_t width = plane.columns.pitch, before = plane.columns.begin, after = width - plane.columns.end
-    cdef Py_ssize_t channel_step = operands.x_strides[1]
-    cdef real_t *inside = target + plane.rows.begin * width
-    cdef bint refused = False
-    if plane.rows.begin:
-        memset(target, 0, plane.rows.begin * width * sizeof(real_t))
-    if real_t is float and table.words:
-        x += 2 * c * channel_step
-        refused = pack_words(
-            table, operands, x, x + channel_step if 2 * c + 1 < table.in_channels else NULL, plane.row_step,
-            plane.n_rows, before, plane.n, after, inside,
-        )
-    else:
-        pack_along_positions(
-            table, operands, x + c * channel_step, plane.row_step, plane.n_rows, before, plane.n, after, inside
-        )
-    if plane.rows.end < plane.rows.pitch:
-        memset(
-            target + plane.rows.end * width, 0, (plane.rows.pitch - plane.rows.end) * width * sizeof(real_t)
-        )
-    return refused
-
-
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
@@ -338,7 +324,9 @@ cdef bint pack_input(
             for channel in range(channels):
                 x = plane.x + channel // table.depth * table.in_channels * operands.x_strides[1]
                 begin = target + channel * table.x_step + nth * size
-                refused |= pack_channel(table, operands, &plane, x, channel % table.depth, begin)
+                refused |= pack_channel(
+                    table, operands, &plane, x, channel % table.depth, 0, rows.pitch, 0, columns.pitch, begin
+                )
     place = planes * size
     if table.along_channels:
         clear_places(table, target, place, table.input_elements - shared)
