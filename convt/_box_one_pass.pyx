@@ -139,6 +139,7 @@ cdef void write_joined(
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
     cdef bint as_one = operands.stream and rows_follow(table, operands)
+    cdef bint past_caches = operands.stream and not table.words  # which are outputs already
     cdef real_t *y
     length = rows * of_row
     for m in range(channels):
@@ -149,19 +150,17 @@ cdef void write_joined(
                 sums += stride * length
                 continue
             for e in range(outer, outer + stride):
-                y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                if row_of_outer[e] == NULL:
-                    pass
-                elif operands.stream:
-                    for row in range(rows):
+                if row_of_outer[e] != NULL:
+                    y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
+                    for row in range(rows if past_caches else 0):
                         write_outputs(
                             table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
                         )
-                else:
-                    copy_lines(
-                        table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y,
-                        stride * row_step,
-                    )
+                    if not past_caches:
+                        copy_lines(
+                            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y,
+                            stride * row_step,
+                        )
                 sums += length
 
 

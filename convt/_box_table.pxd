@@ -93,7 +93,7 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared
     cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
     cdef readonly bint strips  # input is packed strip by strip
-    cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x or, of words, y allows it
+    cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x and y allow it
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions

@@ -88,6 +88,9 @@ MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 # A cache line of a large input, in one pass to few columns of one tap. Columns first fetch it earlier: 64 channels
 # of 400x400 to 1 to 8, kernel 2, stride 2, took 0.33 to 0.85 of the time so, 16 channels 1.0 to 1.1.
 FAR_INPUT, FAR_CHANNELS, FAR_LINE_CYCLES = 1 << 23, 16, 6.0
+# The same where more channels are packed before they are multiplied. Few outputs of them, whose path changed with
+# it, took 0.57 to 0.94 of the time (23 random layers); of 32 to 128 channels 1.02 to 1.22.
+FAR_PACKED_CHANNELS = 128
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
 # runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
@@ -178,12 +181,17 @@ def packing_cycles(work: Work) -> float:
         return (1.5 if path.image_runs else 1) * of_element * packed
     if path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         return packed
+    far = 0.0
+    if item > 2 and reads_far_input(work, FAR_PACKED_CHANNELS):
+        far = FAR_LINE_CYCLES * packed * item / CACHE_LINE
     if path.along_channels:
         of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
-        return of_place * places * -(-work.in_channels // work.lanes) * work.lanes
+        return far + of_place * places * -(-work.in_channels // work.lanes) * work.lanes
     if path.columns_first and not work.in_place:
         packed *= work.blocks  # portions are packed for each
     cycles = (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
+    if not (work.in_place or work.one_pass.strips):
+        cycles += far
     if not work.in_place:
         line, plane = line_and_plane(layout)
         cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / line
@@ -265,12 +273,13 @@ def positions_stored(work: Work) -> float:
     return filled + outputs * (0.3 + 0.4 * halves + more + begun / row + places)
 
 
-def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range) -> float:
-    """Taps of an average position: all but those beyond the borders of some axes that can be left out."""
+def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range, gap: int = 1) -> float:
+    """Taps of an average position: all but those beyond the borders of some axes that can be left out, where a tile
+    takes every `gap`th position."""
     taps = float(len(shifts))
     for a in axes if shifts else ():
         axis = layout.axes[a]
-        most = MOST_ZEROS * max(1, layout.gap) if a == layout.run_axis else axis.cells
+        most = MOST_ZEROS * gap if a == layout.run_axis else axis.cells
         taps *= share_inside({shift[a - 1] for shift in shifts}, axis.cells, axis.input, most)
     return taps
 
@@ -292,9 +301,10 @@ def channel_cycles(work: Work) -> float:
         return (products + column_additions(work)) * layout.input_elements
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
+    parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     for c in layout.classes:
-        taps, n = taps_inside(layout, c.shifts, bordered), -(-block * len(c.places) // lanes)
+        taps, n = taps_inside(layout, c.shifts, bordered, parts), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         of_class = -(-n // work.vectors)
@@ -303,7 +313,6 @@ def channel_cycles(work: Work) -> float:
         once += listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
     again = 1.03 if layout.most_taps > 1 else 0.98
-    parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     length = math.ceil(layout.run_length / parts)
     runs = layout.runs * parts
     positions = runs * tile.cost(length) * tile.most / tile.cost(tile.most)
@@ -416,13 +425,18 @@ def position_cycles(work: Work) -> float:
     return depth * cycles
 
 
+def reads_far_input(work: Work, channels: int) -> bool:
+    """Whether a large input of more than so many channels comes from beyond the caches."""
+    inputs = work.geometry.batch * work.geometry.in_channels * math.prod(a.input for a in work.geometry.axes)
+    return inputs * ITEMSIZE[work.dtype] >= FAR_INPUT and work.in_channels > channels
+
+
 def waits_for_input(work: Work) -> bool:
     """Whether few columns of one tap read a large input of many channels, in one pass."""
-    inputs = work.geometry.batch * work.geometry.in_channels * math.prod(a.input for a in work.geometry.axes)
     columns = work.block * sum(len(c.places) for c in work.layout.classes)
     few = work.blocks == 1 and columns <= min(FEW_COLUMNS, work.in_channels // 2)
-    far = inputs * ITEMSIZE[work.dtype] >= FAR_INPUT and work.in_channels > FAR_CHANNELS
-    return few and far and work.layout.most_taps == 1 and work.one_pass.possible and not work.path.words
+    one_tap = work.layout.most_taps == 1 and work.one_pass.possible and not work.path.words
+    return few and one_tap and reads_far_input(work, FAR_CHANNELS)
 
 
 def tap_cycles(work: Work, taps: int, rows: int) -> float:
@@ -443,7 +457,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
 def positions_in_one_pass(work: Work) -> float:
     """Positions of a box, its rows in whole vectors, those that are joined as one."""
     *rows, width = work.layout.box
-    ends = 0.0  # of lines, where strips are narrow
+    ends = 0.0  # of lines, whose last tiles or strips are narrow
     if work.one_pass.joins_rows:
         width *= rows.pop()
         ends = max(2.5, width / (JOINED_LINE * work.lanes))

@@ -32,7 +32,7 @@ HALVES_CHANNELS = 8
 # outputs take about as long as these.
 UNFILLED_PRODUCTS = 16
 ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
-# The same that copying outputs, as joined rows want it, takes: where outputs pass the caches or not.
+# The same that copying outputs, as joined rows want it, takes; the latter where outputs pass the caches.
 JOINED_PRODUCTS = (4, 2)
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
@@ -50,7 +50,8 @@ class OnePass(NamedTuple):
     strips : bool
         The input is packed strip by strip.
     joins_rows : bool
-        Rows of cells are multiplied as one line, where they follow each other in x or, of words, in y.
+        Rows of cells are multiplied as one line; those that are packed strip by strip where they follow each other in
+        x, those of words where they do in y.
     """
 
     possible: bool = False
@@ -106,11 +107,12 @@ def vectors_in_one_pass(
     # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
     alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
     rows_in_one = all(len({p % inner for p in c.places}) == inner for c in classes)
+    own_columns = rows_in_one and reads_own_columns(layout)
     if path.words:
         # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
         # fill 7 of 8 lanes, 0.9.
         past_caches = streamed(geometry, 2, isa)
-        joins_rows = reads_own_columns(layout) and worth_joining(layout, lanes, 2, in_channels, past_caches)
+        joins_rows = own_columns and worth_joining(layout, lanes, 2, in_channels, past_caches)
         joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
         possible = (inner < 3 or rows_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
         return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
@@ -135,7 +137,7 @@ def vectors_in_one_pass(
             return OnePass()
         if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
             return OnePass()
-    joins_rows = strips or (layout.most_taps > 1 and reads_own_columns(layout))
+    joins_rows = strips or (own_columns and layout.most_taps > 1 and ITEMSIZE[dtype] > 2)
     joins_rows = joins_rows and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
@@ -193,13 +195,15 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     That leaves no vector of a row part filled, but outputs are copied. Rows whose vectors would leave products
     enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of words; float64 0.99).
     Where outputs pass the caches, so do rows that are not whole cache lines, which are copied anyway: 0.83 to 1.0.
-    Otherwise rows took 1.0 to 1.26 times as long. It is decided for rows that follow each other in memory; where
-    they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
+    Otherwise rows took 1.0 to 1.26 times as long. Of strips and words it is decided for rows that follow each other
+    in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
     *_, rows, last = layout.axes
     width = last.box
+    if rows.cells == 1:
+        return False
     if width < last.cells or last.cells < last.input or width % lanes == 0:
         return False
     if last.output * min(item, 4) < 4 * lanes:

@@ -283,13 +283,16 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
 
 
 @pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
-@pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("sliced", "negative steps")], ids=str)
+@pytest.mark.parametrize(
+    "layouts", [("contiguous",) * 2, ("every second", "sliced"), ("sliced", "contiguous")], ids=str
+)
 @pytest.mark.parametrize(
     ("rows", "kernel", "stride", "pads"),
     [
         ((23,), (3, 1), (2, 1), [0] * 4),  # the last cells lack an output
         ((4, 9), (3, 3, 1), (1, 2, 1), [1, 1, 0, 1, 0, 0]),
-        ((150,), (4, 2), (2, 2), [1, 0, 1, 0]),  # past the caches
+        ((5, 9), (3, 3, 1), (2, 1, 1), [0] * 6),  # the last planes lack one
+        ((300,), (3, 2), (2, 2), [0] * 4),  # past the caches
         ((23,), (5, 1), (1, 1), [4, 0, 0, 0]),
     ],
     ids=str,
@@ -320,6 +323,26 @@ def test_long_rows_of_whole_cache_lines_are_joined_for_enough_channels(level, ch
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(np.ones((channels, 64, 2, 2), np.float32), strides=[2, 2])
         assert ("joined rows" in layer.explain((1, channels, 184, 184))["tiles"]) == joined
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize(
+    ("dtype", "x_shape", "kernel", "attributes"),
+    [
+        (np.float16, (1, 8, 64, 19), (3, 1), {"strides": [1, 1]}),  # through floats
+        (np.float32, (1, 24, 64, 19), (3, 1), {"strides": [1, 2], "output_padding": [0, 1]}),  # rows of two classes
+        (np.float32, (64, 64, 1, 19), (2, 2), {"strides": [2, 2]}),  # single rows
+    ],
+    ids=str,
+)
+def test_rows_that_cannot_be_joined(level, dtype, x_shape, kernel, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, (x_shape[1], 24, *kernel))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert "joined rows" not in layer.explain(x.shape)["tiles"]
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
