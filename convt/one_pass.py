@@ -195,8 +195,8 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     That leaves no vector of a row part filled, but outputs are copied. Rows whose vectors would leave products
     enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of words; float64 0.99).
     Where outputs pass the caches, so do rows that are not whole cache lines, which are copied anyway: 0.83 to 1.0.
-    Otherwise rows took 1.0 to 1.26 times as long. Of strips and words it is decided for rows that follow each other
-    in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
+    Otherwise rows took 1.0 to 1.26 times as long. Of strips and words it is decided for rows that follow each
+    other in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
