@@ -274,8 +274,8 @@ def positions_stored(work: Work) -> float:
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range, gap: int = 1) -> float:
-    """Taps of an average position: all but those beyond the borders of some axes that can be left out, where a tile
-    takes every `gap`th position."""
+    """Taps of an average position: all but those beyond the borders of some axes that can be left out, where a
+    tile takes every `gap`th position."""
     taps = float(len(shifts))
     for a in axes if shifts else ():
         axis = layout.axes[a]

@@ -50,9 +50,8 @@ class Cells(NamedTuple):
     spans : tuple of (int, int)
         Least and greatest shift per axis.
     inside : tuple of float
-        The share of all classes' taps that read inputs, not zeros beyond the border that can be
-        left out, per axis;
-        of the last one by runs that are rows.
+        The share of all classes' taps that read inputs, not zeros beyond the border that can be left out, per
+        axis; of the last one by runs that are rows.
     """
 
     axes: tuple[Axis, ...]
