@@ -152,11 +152,12 @@ cdef void write_joined(
             for e in range(outer, outer + stride):
                 if row_of_outer[e] != NULL:
                     y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                    for row in range(rows if past_caches else 0):
-                        write_outputs(
-                            table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
-                        )
-                    if not past_caches:
+                    if past_caches:
+                        for row in range(rows):
+                            write_outputs(
+                                table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
+                            )
+                    else:
                         copy_lines(
                             table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y,
                             stride * row_step,

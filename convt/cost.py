@@ -79,7 +79,9 @@ MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # changed the path, it took 0.95 of the time (float32 and float16, 14 layers).
 ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
 ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
-ONE_TAP_IN_JOINED_ROWS = 0.47  # where registers are many
+# Where registers are many. Of 150 random layers of kernel = stride the chosen path takes 1.01 times as long as the
+# best with it.
+ONE_TAP_IN_JOINED_ROWS = 0.47
 # The same for each word of two bfloat16 channels.
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
 # The input of so many channels or words leaves the first-level cache.
@@ -457,7 +459,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
 def positions_in_one_pass(work: Work) -> float:
     """Positions of a box, its rows in whole vectors, those that are joined as one."""
     *rows, width = work.layout.box
-    ends = 0.0  # of lines, whose last tiles or strips are narrow
+    ends = 0.0  # of lines, whose last tiles or strips are narrow; of short ones, images of 10x13 and 14x14, a fit
     if work.one_pass.joins_rows:
         width *= rows.pop()
         ends = max(2.5, width / (JOINED_LINE * work.lanes))
