@@ -176,19 +176,19 @@ cdef void pack_portion(
 ) noexcept nogil:
     """`size` places of every channel of a box, zeros around its input included, from place number `begin` on."""
     cdef Py_ssize_t width = part_inside(table, box, table.n_axes - 1).pitch, of_plane = plane_places(table, box)
-    cdef Py_ssize_t end = begin + size, place, left, rows, part, channel
+    cdef Py_ssize_t end = begin + size, left, row, column, rows, part, channel
     cdef Plane plane
     target -= begin
     while begin < end:
         plane = nth_plane(table, operands, box, begin // of_plane)
-        place = begin % of_plane
-        left = min(end - begin, of_plane - place)
+        row, column = begin % of_plane // width, begin % of_plane % width
+        left = min(end - begin, of_plane - begin % of_plane)
         rows, part = left // width, width
-        if place % width or rows == 0:
-            rows, part = 1, min(left, width - place % width)
+        if column or rows == 0:
+            rows, part = 1, min(left, width - column)
         for channel in range(table.depth):
             pack_channel(
-                table, operands, &plane, plane.x, channel, place // width, rows, place % width, part,
+                table, operands, &plane, plane.x, channel, row, rows, column, part,
                 target + channel * table.x_step + begin,
             )
         begin += rows * part

@@ -125,6 +125,21 @@ cdef void write_lines(
                     sums += lines.length
 
 
+cdef inline void write_place(
+    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t of_row, Py_ssize_t outputs,
+    Py_ssize_t row_step, const real_t *sums, real_t *y,
+) noexcept nogil:
+    """The outputs of a place of a column in `rows` rows, `row_step` apart in y, each from the next `of_row` sums."""
+    cdef Py_ssize_t row
+    if operands.stream and not table.words:  # which are outputs already
+        for row in range(rows):
+            write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * row_step))
+    else:
+        copy_lines(
+            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y, row_step
+        )
+
+
 cdef void write_joined(
     BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
     Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
@@ -134,12 +149,11 @@ cdef void write_joined(
 
     Two halves are copied as a float.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e, row
+    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e
     cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
     cdef bint as_one = operands.stream and rows_follow(table, operands)
-    cdef bint past_caches = operands.stream and not table.words  # which are outputs already
     cdef real_t *y
     length = rows * of_row
     for m in range(channels):
@@ -152,16 +166,7 @@ cdef void write_joined(
             for e in range(outer, outer + stride):
                 if row_of_outer[e] != NULL:
                     y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                    if past_caches:
-                        for row in range(rows):
-                            write_outputs(
-                                table, operands, sums + row * of_row, outputs, <char *> (y + row * stride * row_step)
-                            )
-                    else:
-                        copy_lines(
-                            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y,
-                            stride * row_step,
-                        )
+                    write_place(table, operands, rows, of_row, outputs, stride * row_step, sums, y)
                 sums += length
 
 

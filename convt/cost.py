@@ -90,8 +90,8 @@ MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 # A cache line of a large input, in one pass to few columns of one tap. Columns first fetch it earlier: 64 channels
 # of 400x400 to 1 to 8, kernel 2, stride 2, took 0.33 to 0.85 of the time so, 16 channels 1.0 to 1.1.
 FAR_INPUT, FAR_CHANNELS, FAR_LINE_CYCLES = 1 << 23, 16, 6.0
-# The same where more channels are packed before they are multiplied. Few outputs of them, whose path changed with
-# it, took 0.57 to 0.94 of the time (23 random layers); of 32 to 128 channels 1.02 to 1.22.
+# The same where more channels, of floats or doubles, are packed before they are multiplied. Few outputs of them,
+# whose path changed with it, took 0.57 to 0.92 of the time (23 random layers); of 32 to 128 channels 1.02 to 1.22.
 FAR_PACKED_CHANNELS = 128
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of

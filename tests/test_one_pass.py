@@ -329,14 +329,10 @@ def test_long_rows_of_whole_cache_lines_are_joined_for_enough_channels(level, ch
 @pytest.mark.parametrize(
     ("dtype", "x_shape", "kernel", "attributes"),
     [
-        (np.float16, (1, 8, 64, 19), (3, 1), {"strides": [1, 1]}),  # through floats
-        (
-            np.float32,
-            (1, 24, 64, 19),
-            (3, 1),
-            {"strides": [1, 2], "output_padding": [0, 1]},
-        ),  # rows of two classes
-        (np.float32, (64, 64, 1, 19), (2, 2), {"strides": [2, 2]}),  # single rows
+        # Halves that go through floats, rows of two classes, single rows.
+        (np.float16, (1, 8, 64, 19), (3, 1), {"strides": [1, 1]}),
+        (np.float32, (1, 24, 64, 19), (3, 1), {"strides": [1, 2], "output_padding": [0, 1]}),
+        (np.float32, (64, 64, 1, 19), (2, 2), {"strides": [2, 2]}),
     ],
     ids=str,
 )
