@@ -122,6 +122,28 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     return source
 
 
+cdef inline bint joins_channels(BoxTable table, const Given *given) noexcept nogil:
+    """Whether two channels become words as they are, without being widened."""
+    return table.guarded and table.pieces <= 1 and given.dtype == BFLOAT16
+
+
+cdef inline void join_channels(
+    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t first, Py_ssize_t n, float *words, Py_ssize_t column_step,
+    Py_ssize_t vector_step,
+) noexcept nogil:
+    """Words of `n` weights from `first` on of input channels c and c + 1, zeros for those that there are not: looked
+    at, and those after them fetched."""
+    cdef const char *even = NULL
+    cdef const char *odd = NULL
+    if c < table.in_channels:
+        even = given.first + c * given.channel_step + first * <Py_ssize_t> sizeof(uint16_t)
+    if c + 1 < table.in_channels:
+        odd = even + given.channel_step
+    table.level.tiles.join_rows(
+        even, odd, n, table.whole_tile, words, column_step, vector_step, given.ahead, given.least, given.most
+    )
+
+
 cdef inline Py_ssize_t tap_offset(
     BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile, Py_ssize_t t, Py_ssize_t channel
 ) noexcept nogil:
@@ -162,6 +184,7 @@ cdef bint pack_whole_vectors(
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
     cdef Py_ssize_t i, t, v, c, k, count, place, n_taps, tile, channel, step
     cdef Py_ssize_t turned_step = TURNED_CHANNELS * lanes
+    cdef bint joined = joins_channels(table, given)
     cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
     cdef Py_ssize_t *tile_of  # their tiles' widths
     cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
@@ -195,9 +218,12 @@ cdef bint pack_whole_vectors(
                     next_of[v * table.kernel + k] = chunk_step(table, n_taps, tile) if table.pieces else tile
     if given.halves:
         end = wide + given.width + MAX_LANES
-    for c in range(given.begin, given.end):
+    for c from given.begin <= c < given.end by joined + 1:
         channel = c % TILE_CHANNELS
-        if c < table.in_channels:
+        if real_t is float and joined and c < table.in_channels:
+            join_channels(table, given, c, 0, given.width, wide, 1, MAX_LANES)
+            channels = wide
+        elif c < table.in_channels:
             channels = read_channel(table, given, c, wide)
         for v in range(vectors if c < table.in_channels else 0):
             source = channels + v * lanes * table.kernel
@@ -210,14 +236,24 @@ cdef bint pack_whole_vectors(
                     rows, step = copies, lanes
                 for i in range(count):
                     t = v * table.kernel + k + i
-                    if table.pieces:
+                    if table.pieces and not joined:
                         targets[i] = turned + t * turned_step + channel * lanes
+                    elif place_of[t] < 0:
+                        targets[i] = NULL
+                    elif joined:
+                        targets[i] = weights + place_of[t] + c // TILE_CHANNELS * next_of[t] + channel // 2 * lanes
                     else:
-                        targets[i] = weights + place_of[t] + c * next_of[t] if place_of[t] >= 0 else NULL
+                        targets[i] = weights + place_of[t] + c * next_of[t]
                 transpose_to(table, rows, step, count, targets)
         for t in range(0 if c < table.in_channels else table.kernel * vectors):
-            memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
-        if real_t is float and table.pieces and channel == TILE_CHANNELS - 1:
+            if not joined:
+                memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
+            elif place_of[t] >= 0:
+                memset(
+                    weights + place_of[t] + c // TILE_CHANNELS * next_of[t] + channel // 2 * lanes, 0,
+                    lanes * sizeof(real_t),
+                )
+        if real_t is float and table.pieces and not joined and channel == TILE_CHANNELS - 1:
             for t in range(table.kernel * vectors):
                 if place_of[t] >= 0:
                     table.level.tiles.split_right(
@@ -302,18 +338,6 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
     return True
 
 
-cdef void join_words(const float *even, const float *odd, Py_ssize_t n, float *words) noexcept nogil:
-    """Words of two lines of bfloat16 that were widened, of the first and zeros if `odd` is NULL."""
-    cdef Py_ssize_t i
-    cdef uint32_t low, high = 0
-    for i in range(n):
-        memcpy(&low, even + i, sizeof(low))
-        if odd != NULL:
-            memcpy(&high, odd + i, sizeof(high))
-        low = low >> 16 | high >> 16 << 16
-        memcpy(words + i, &low, sizeof(low))
-
-
 cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
     """One block of one group, or a part of a slice of its input channels, columns padded with zeros.
 
@@ -325,8 +349,6 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     cdef const int64_t *kernel_index
     cdef const real_t *w = wide
     cdef real_t *target
-    cdef const real_t *even
-    cdef const real_t *odd
     cdef Py_ssize_t offset[MAX_VECTORS * MAX_LANES]
     if pack_whole_vectors(table, given, wide, block, weights) or pack_runs(table, given, wide, block, weights):
         return
@@ -337,14 +359,12 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     some = max(1, GATHERED_BYTES // given.channel_bytes // TILE_CHANNELS) * TILE_CHANNELS
     for begin from given.begin <= begin < end by some:
         given.begin, given.end = begin, min(begin + some, end)
-        for c in range(begin, min(given.end, table.in_channels)):
+        for c in range(begin, 0 if table.words else min(given.end, table.in_channels)):
             read_channel(table, given, c, wide + c * given.width)
         if real_t is float and table.words:  # which are counted from here on
             given.begin, given.end = begin // 2, (given.end + 1) // 2
             for c in range(given.begin, given.end):
-                even = wide + 2 * c * given.width
-                odd = even + given.width if 2 * c + 1 < table.in_channels else NULL
-                join_words(even, odd, given.width, wide + c * given.width)
+                join_channels(table, given, 2 * c, 0, given.width, wide + c * given.width, 1, MAX_LANES)
         for i in range(table.products.n):
             target = weights + table.weight_offset[block, i]
             n_taps = table.products.taps(i)
@@ -429,12 +449,20 @@ cdef bint pack_panel(
     Returns whether a weight is outside the magnitudes that any x within the same ones can be multiplied by.
     """
     cdef Given given
-    cdef Py_ssize_t c, v, done, tile, step
+    cdef Py_ssize_t c, i, v, done, tile, step, whole = width // table.whole_tile * table.whole_tile
     cdef float *wide = panel + table.padded(width) * table.depth
-    cdef const float *source
+    cdef const float *source = NULL
     cdef float *target
     begin_panel(table, operands, group, block, first, width, &given)
+    cdef bint joined = joins_channels(table, &given)
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
+        if joined:
+            for i in range(TILE_CHANNELS // 2):
+                target = panel + c * table.whole_tile // 2 + i * MAX_LANES
+                join_channels(table, &given, c + 2 * i, 0, whole, target, table.depth, TILE_FLOATS)
+                target = panel + whole * table.depth + c * table.padded(width - whole) // 2 + i * MAX_LANES
+                join_channels(table, &given, c + 2 * i, whole, width - whole, target, 0, TILE_FLOATS)
+            continue
         source = panel_rows(table, &given, c, TILE_CHANNELS, True, False, wide, &step)
         done = 0
         while done < width:

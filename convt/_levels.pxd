@@ -206,6 +206,10 @@ cdef extern from "levels.h" nogil:
         void (*split_right)(
             int, const float *, Py_ssize_t, float *, Py_ssize_t, uint32_t *, uint32_t *
         ) noexcept nogil
+        void (*join_rows)(
+            const char *, const char *, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, uint32_t *,
+            uint32_t *
+        ) noexcept nogil
         void (*magnitudes)(const float *, Py_ssize_t, uint32_t *, uint32_t *) noexcept nogil
         halves_t halves
     ctypedef struct convt_level:

@@ -133,12 +133,12 @@ WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positi
 TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
 
 
-def estimate(work: Work) -> float:
-    """Cycles of a call; inf if it should not be."""
+def estimate(work: Work, in_order: bool = False) -> float:
+    """Cycles of a call; inf if it should not be. `in_order`: of weights that are multiplied in the order given."""
     geometry, layout, path = work.geometry, work.layout, work.path
     if work.in_channels < max(FEW_PIECES.get(work.pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
-    if path.columns_first and layout.most_taps <= 1 and not work.in_place:
+    if path.columns_first and layout.most_taps <= 1 and not (work.in_place or in_order):
         return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)

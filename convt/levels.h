@@ -145,6 +145,8 @@ typedef struct {
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
     void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step,
                         uint32_t *least, uint32_t *most);
+    void (*join_rows)(const char *even, const char *odd, ptrdiff_t columns, ptrdiff_t tile, float *words,
+                      ptrdiff_t column_step, ptrdiff_t vector_step, ptrdiff_t ahead, uint32_t *least, uint32_t *most);
     void (*magnitudes)(const float *elements, ptrdiff_t n, uint32_t *least, uint32_t *most);
     convt_halves halves; /* of sums that are never subnormal */
 } convt_tiles;

@@ -3,16 +3,16 @@
 
    A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
    results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
-   (`split_channels`, `split_positions`, `split_right`, `magnitudes`, `word_lines`), and that a bias is no less than the
-   least product. Sums of one piece are then never subnormal, which the processor's own rounding to bfloat16 would flush
-   too. */
+   (`split_channels`, `split_positions`, `split_right`, `join_rows`, `magnitudes`, `word_lines`), and that a bias is no
+   less than the least product. Sums of one piece are then never subnormal, which the processor's own rounding to
+   bfloat16 would flush too. */
 
 #define CONVT_PIECES_TILES(isa)                                                                                        \
     .configure = convt_##isa##_configure, .release = convt_##isa##_release, .channels = convt_##isa##_channels,        \
     .positions = convt_##isa##_positions, .positions_out = convt_##isa##_positions_out,                                \
     .split_channels = convt_pieces_split_channels, .split_positions = convt_pieces_split_positions,                    \
     .split_left = convt_pieces_split_left, .split_right = convt_pieces_split_right,                                    \
-    .magnitudes = convt_pieces_magnitudes, .halves = CONVT_HALVES(convt_pieces_)
+    .join_rows = convt_pieces_join_rows, .magnitudes = convt_pieces_magnitudes, .halves = CONVT_HALVES(convt_pieces_)
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
@@ -519,6 +519,46 @@ static void convt_pieces_split_right(int pieces, const float *source, ptrdiff_t 
         convt_pieces_right_of(1, source, source_step, target, piece_step, &range);
     _mm512_storeu_si512(least, range.least);
     _mm512_storeu_si512(most, range.most);
+}
+
+/* Two channels of bfloat16 weights, rows of so many columns, as words: 16 columns after 16 of a tile, tile after tile,
+   `column_step` floats for each of its columns, and zeros for what is not there; NULL is a row of zeros. `least` and
+   `most` as in `split_right`. What lies `ahead` bytes further is fetched. */
+static void convt_pieces_join_rows(const char *even, const char *odd, ptrdiff_t columns, ptrdiff_t tile, float *words,
+                                   ptrdiff_t column_step, ptrdiff_t vector_step, ptrdiff_t ahead, uint32_t *least,
+                                   uint32_t *most)
+{
+    convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
+    for (ptrdiff_t done = 0; done < columns; done += tile) {
+        const ptrdiff_t end = columns - done < tile ? columns : done + tile;
+        float *target = words + done * column_step;
+        for (ptrdiff_t column = done; column < end; column += 16) {
+            const __mmask16 some = end - column < 16 ? (__mmask16)((1u << (end - column)) - 1) : (__mmask16)-1;
+            __m512i word;
+            if (even && odd && end - column >= 16)
+                convt_pieces_pair(1, 8, 1, even + 2 * column, odd + 2 * column, some, &range, &word);
+            else
+                convt_pieces_pair(1, 8, 0, even ? even + 2 * column : NULL, odd ? odd + 2 * column : NULL, some, &range,
+                                  &word);
+            _mm512_storeu_si512(target, word);
+            target += vector_step;
+            if (odd && column % 32 == 0) { /* a cache line of each */
+                __builtin_prefetch(even + 2 * column + ahead, 0, 2);
+                __builtin_prefetch(odd + 2 * column + ahead, 0, 2);
+            }
+        }
+    }
+    /* From bfloat16 to floats: less 1 in their last digit. */
+    const __m512i one = _mm512_set1_epi32(1), low_half = _mm512_set1_epi32(0xffff);
+    const __m512i least_low = _mm512_slli_epi32(_mm512_add_epi32(_mm512_and_si512(range.least, low_half), one), 16);
+    const __m512i least_high = _mm512_slli_epi32(_mm512_add_epi32(_mm512_srli_epi32(range.least, 16), one), 16);
+    __m512i low = _mm512_loadu_si512(least), high = _mm512_loadu_si512(most);
+    low = _mm512_min_epu32(low, _mm512_sub_epi32(least_low, one));
+    low = _mm512_min_epu32(low, _mm512_sub_epi32(least_high, one));
+    high = _mm512_max_epu32(high, _mm512_slli_epi32(range.most, 16));
+    high = _mm512_max_epu32(high, _mm512_andnot_si512(low_half, range.most));
+    _mm512_storeu_si512(least, low);
+    _mm512_storeu_si512(most, high);
 }
 
 /* The least magnitude other than 0 and the greatest of n elements, by their bits; NaN is the greatest. */

@@ -360,14 +360,21 @@ def make_plan(
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
     candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]
-    found = sorted((boxes for boxes in candidates if boxes), key=lambda boxes: boxes.cycles)
-    reason = "least estimate: " + ", ".join(f"{b.path.name} {b.cycles / 1e6:.3g} Mcycles" for b in found)
+    in_panels = once and "panels" not in without
+    found = [boxes for boxes in candidates if boxes]
+    in_order = in_panels and all(boxes.work.limits.unit == 1 for boxes in found)
+
+    def cycles(boxes: Boxes) -> float:
+        return boxes.cycles_once if in_order else boxes.cycles
+
+    found.sort(key=cycles)
+    reason = "least estimate: " + ", ".join(f"{b.path.name} {cycles(b) / 1e6:.3g} Mcycles" for b in found)
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     rows = phase_rows_cycles(geometry)
-    if found and rows < found[0].cycles and not native:
+    if found and rows < cycles(found[0]) and not native:
         without_boxes = by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
         if without_boxes.workspace <= MOST_WORKSPACE:
             return without_boxes
@@ -385,8 +392,7 @@ def make_plan(
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
             continue
-        in_panels = boxes_in_panels(geometry, boxes, of_cells, threads) if once and "panels" not in without else []
-        for panels in in_panels:
+        for panels in boxes_in_panels(geometry, boxes, of_cells, threads) if in_panels else ():
             given = BoxPlan(geometry, dtype, isa, threads, reason, panels, once)
             if given.workspace <= MOST_WORKSPACE:
                 return given

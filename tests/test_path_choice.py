@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16
-from ways import LEVELS, WORD_LEVELS, dtype_of, every_way, forced, in_pieces
+from cases import BFLOAT16, oracle
+from ways import LEVELS, WORD_LEVELS, bits, dtype_of, every_way, forced, in_pieces
 
 import convt
 from convt import paths, plan
 from convt._levels import most_pieces, multiplies_words
-from convt.geometry import Axis, Geometry
+from convt.geometry import Axis, Geometry, OnnxRules
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
@@ -64,3 +64,61 @@ def test_columns_are_not_first_where_they_would_round_more_often(level, channels
 def test_a_long_kernel_takes_a_vectorised_path():
     geometry = Geometry(1, 1, 4, 1, (Axis(20_000, 300_000, 16, 1, 0, 619_984),))
     assert plan.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
+
+
+FEW_POSITIONS = pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 512, 4, 4), (512, 256, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((2, 300, 3, 5), (300, 100, 2, 2), {"strides": [2, 2]}),  # kernel = stride
+        ((20, 200, 1), (200, 70, 9), {}),  # products
+    ],
+    ids=["overlapping", "apart", "products"],
+)
+
+
+def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1):
+    geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
+    return plan.make_plan(geometry, np.dtype(dtype).name, level, threads, once=once).path
+
+
+@FEW_POSITIONS
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
+def test_one_call_multiplies_the_weights_of_few_positions_in_their_order(
+    level, dtype, x_shape, w_shape, attributes
+):
+    """Unlike a layer, which puts them in order once. Not beside tile registers, and not if they are widened."""
+    once, layer = (path_of(level, dtype, x_shape, w_shape, attributes, once=once) for once in (True, False))
+    if multiplies_words(level) or not (in_pieces(level, dtype) or dtype == BFLOAT16):
+        assert "columns first" in once and "columns first" not in layer
+    else:
+        assert once == layer
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_call_packs_small_weights_as_a_layer_does(level):
+    shapes = (1, 64, 4, 4), (64, 32, 4, 4), {"strides": [2, 2]}
+    assert path_of(level, np.float32, *shapes, once=True) == path_of(level, np.float32, *shapes, once=False)
+
+
+@FEW_POSITIONS
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("value", [0.5, np.inf, 1e-30])
+def test_one_call_gives_the_same_bits_on_any_number_of_threads(level, dtype, value, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
+    w[100, 20, *[1] * (w.ndim - 2)] = value
+    with forced((level, None)):
+        assert (
+            len({path_of(level, dtype, x_shape, w_shape, attributes, once=True, threads=n) for n in (1, 3, 33)})
+            == 1
+        )
+        one, *others = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 3, 20))
+    for other in others:
+        np.testing.assert_array_equal(bits(other), bits(one))
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = oracle(x, w, None, attributes, dtype).astype(np.float64)
+    rtol, atol = (2**-7, 1e-3) if dtype == BFLOAT16 else (1e-4, 1e-4)
+    np.testing.assert_allclose(one.astype(np.float64), exact, rtol=rtol, atol=atol)
