@@ -111,6 +111,7 @@ if __name__ == "__main__":  # not in the processes that Cython starts
                 extension("_machine"),
                 extension("_memory"),
                 extension("_native"),
+                extension("_weight_panels"),
             ],
             nthreads=os.cpu_count() or 1,
         ),

@@ -12,7 +12,9 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_one_pass             boxes multiplied and stored at once
     _box_input, _box_output   their input packed, their outputs stored
     _box_along_channels, _box_along_positions    the products in between, by what lanes lie along
+    _weight_panels            weights that are used once, read or packed when they are multiplied
     _box_weights              their packed weights
+    _given_weights            weights as they are given: read, looked at, fetched
     _box_operands             what the loops know of the arrays of a call
     _micro_kernels            a level's micro-kernels for floats or doubles
     _box_table                what the loops know of boxes

@@ -12,9 +12,10 @@ from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport CELLS, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
-from convt._box_weights cimport Given, begin_panel, pack_block_panel, pack_panel, panel_rows
+from convt._given_weights cimport Given
 from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, WAITING_POSITIONS, real_t, tap_t
 from convt._micro_kernels cimport add_rows, all_finite, transpose_to
+from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
 
 cdef inline const tap_t *find_run_taps(

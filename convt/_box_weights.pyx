@@ -11,14 +11,16 @@ whoever multiplies them, a panel of columns or a block at a time.
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.math cimport ldexp
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, TURNED_CHANNELS
 from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
-from convt._levels cimport CACHE_LINE, MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._given_weights cimport (
+    EVER_LEAST, EVER_MOST, Given, begin_columns, join_channels, joins_channels, read_channel, sum_up_magnitudes,
+)
+from convt._levels cimport MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, real_t
 from convt._machine cimport begin_floating, end_floating
 from convt._micro_kernels cimport all_finite, transpose, transpose_to
 
@@ -32,116 +34,11 @@ cnp.import_array()
 
 LEAST = 2.0**-102  # magnitude that pieces, and sums of products of pieces, keep all digits of
 
-cdef extern from * nogil:
-    void prefetch "__builtin_prefetch" (const void *, int, int)
-
 cdef enum:
     GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels, kernel 1024, to one took 0.88 to 0.93 of a call
     RUNS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
     LEAST_RUNS = 4  # channels then
     SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
-    FETCHED = 8192  # bytes of weights that are fetched before their use, at least
-    # Any weights between these magnitudes, as the bits of floats, can be multiplied in pieces by any x between them:
-    # 2**-51 and 2**50, see `multipliable`.
-    EVER_LEAST = 76 << 23
-    EVER_MOST = 177 << 23
-
-
-cdef inline Py_ssize_t input_chunks(BoxTable table) noexcept nogil:
-    """Input channels of a group, in whole tile registers."""
-    return (table.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
-
-
-cdef void begin_columns(
-    BoxTable table, Given *given, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width
-) noexcept nogil:
-    """From all weights to `width` of those of each input channel, from one of a block's on; none has been seen."""
-    cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(double) if table.double else sizeof(float)
-    given.channel_step = table.out_channels * table.kernel * item
-    given.first += group * table.in_channels * given.channel_step + (block * table.block * table.kernel + first) * item
-    given.width = width
-    given.channel_bytes = width * item
-    given.ahead = max(1, FETCHED // given.channel_bytes) * given.channel_step
-    given.finite = True
-    memset(given.least, 255, sizeof(given.least))
-    memset(given.most, 0, sizeof(given.most))
-
-
-cdef inline void sum_up_magnitudes(const Given *given, uint32_t *magnitudes) noexcept nogil:
-    """Of all lanes: the least other than 0, less 1, and the greatest."""
-    cdef int i
-    magnitudes[0], magnitudes[1] = given.least[0], given.most[0]
-    for i in range(1, MAX_LANES):
-        magnitudes[0] = min(magnitudes[0], given.least[i])
-        magnitudes[1] = max(magnitudes[1], given.most[i])
-
-
-cdef inline bint outside_magnitudes(const Given *given) noexcept nogil:
-    """Whether a weight is not one that any x between the same magnitudes can be multiplied by in pieces."""
-    cdef uint32_t magnitudes[2]
-    sum_up_magnitudes(given, magnitudes)
-    return magnitudes[1] > 0 and (magnitudes[0] + 1 < EVER_LEAST or magnitudes[1] > EVER_MOST)
-
-
-cdef inline const real_t *widen_channel(BoxTable table, const Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
-    """The weights of an input channel where they lie or, of halves, in `wide`."""
-    cdef const char *first = given.first + c * given.channel_step
-    if real_t is float and given.halves:
-        table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
-        return wide
-    return <const real_t *> first
-
-
-cdef inline void fetch_after(const Given *given, Py_ssize_t c) noexcept nogil:
-    """What is read some time after the weights of input channel c.
-
-    Channels lie pages apart, and of each only a block is read, which no processor foresees: 33 MB 7.3 -> 5.9 ms, and in
-    blocks of a call 7.2 -> 5.6 by fetching more of them, after c is read.
-    """
-    cdef const char *first = given.first + c * given.channel_step + given.ahead
-    cdef Py_ssize_t i
-    for i from 0 <= i < given.channel_bytes by CACHE_LINE:
-        prefetch(first + i, 0, 2)
-
-
-cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t c, real_t *wide) noexcept nogil:
-    """`widen_channel`, looked at, but for what `split_right` looks at.
-
-    Whoever needs them next finds them in the first-level cache: passes of their own would read large weights from
-    memory again. Later ones are fetched meanwhile, not before, when reading would wait for them.
-    """
-    cdef const real_t *source = widen_channel(table, given, c, wide)
-    cdef uint32_t least, most
-    if not table.guarded:
-        given.finite &= all_finite(table, source, given.width)
-    elif real_t is float and not table.along_channels:
-        table.level.tiles.magnitudes(source, given.width, &least, &most)
-        given.least[0] = min(given.least[0], least - 1)
-        given.most[0] = max(given.most[0], most)
-    fetch_after(given, c)
-    return source
-
-
-cdef inline bint joins_channels(BoxTable table, const Given *given) noexcept nogil:
-    """Whether two channels become words as they are, without being widened."""
-    return table.guarded and table.pieces <= 1 and given.dtype == BFLOAT16
-
-
-cdef inline void join_channels(
-    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t first, Py_ssize_t n, float *words, Py_ssize_t column_step,
-    Py_ssize_t vector_step,
-) noexcept nogil:
-    """Words of `n` weights from `first` on of input channels c and c + 1, zeros for those that there are not: looked
-    at, and those after them fetched."""
-    cdef const char *even = NULL
-    cdef const char *odd = NULL
-    if c < table.in_channels:
-        even = given.first + c * given.channel_step + first * <Py_ssize_t> sizeof(uint16_t)
-    if c + 1 < table.in_channels:
-        odd = even + given.channel_step
-    table.level.tiles.join_rows(
-        even, odd, n, table.whole_tile, words, column_step, vector_step, given.ahead, given.least, given.most
-    )
 
 
 cdef inline Py_ssize_t tap_offset(
@@ -153,11 +50,6 @@ cdef inline Py_ssize_t tap_offset(
     if table.pieces:
         return t * tile * table.pieces * MAX_LANES
     return (first * (n_taps - 1) + t * min(table.slice, table.depth - first)) * tile
-
-
-cdef inline Py_ssize_t chunk_step(BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile) noexcept nogil:
-    """Elements from the weights of 32 channels in pieces to those of the next."""
-    return n_taps * tile * table.pieces * MAX_LANES
 
 
 cdef inline Py_ssize_t column_offset(
@@ -174,6 +66,59 @@ cdef inline Py_ssize_t column_offset(
     )
 
 
+# Of a block's packed weights, for each vector of columns and kernel position: where its channel 0 is, -1 for a kernel
+# position that reaches no input, its tile's width, and elements to its next channel, or to the next 32 in pieces.
+cdef struct VectorPlaces:
+    Py_ssize_t *first
+    Py_ssize_t *tile
+    Py_ssize_t *step
+
+
+cdef bint list_vector_places(
+    BoxTable table, const Given *given, Py_ssize_t block, Py_ssize_t vectors, VectorPlaces *places
+) noexcept nogil:
+    """Returns whether there was memory for them, to be freed by `places.first`."""
+    cdef Py_ssize_t width = table.block_width(block), n = table.kernel * vectors, i, t, v, place, at, n_taps, tile
+    places.first = <Py_ssize_t *> calloc(n, 3 * sizeof(Py_ssize_t))
+    if places.first == NULL:
+        return False
+    places.tile = places.first + n
+    places.step = places.tile + n
+    for i in range(n):
+        places.first[i] = -1
+    for i in range(table.products.n):
+        n_taps = table.products.taps(i)
+        for place in range(table.products.places(i)):
+            for v in range(vectors):
+                for t in range(n_taps):
+                    at = v * table.kernel
+                    at += table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
+                    places.first[at] = column_offset(
+                        table, given, block, i, t, place * width + v * table.lanes, &tile
+                    )
+                    places.tile[at] = tile
+                    places.step[at] = chunk_step(table, n_taps, tile) if table.pieces else tile
+    return True
+
+
+cdef void transpose_channel(
+    BoxTable table, const real_t *channel, const real_t *end, Py_ssize_t vectors, real_t **targets
+) noexcept nogil:
+    """``[column][kernel position]``, which may be read up to `end`, to a vector of columns for each kernel position."""
+    cdef Py_ssize_t lanes = table.lanes, v, k, i, count, step
+    cdef real_t copies[MAX_LANES * MAX_LANES]
+    cdef const real_t *rows
+    for v in range(vectors):
+        for k from 0 <= k < table.kernel by lanes:
+            count = min(lanes, table.kernel - k)
+            rows, step = channel + v * lanes * table.kernel + k, table.kernel
+            if rows + (lanes - 1) * step + lanes > end:  # reading whole vectors would leave the array
+                for i in range(lanes):
+                    memcpy(copies + i * lanes, rows + i * step, count * sizeof(real_t))
+                rows, step = copies, lanes
+            transpose_to(table, rows, step, count, targets + v * table.kernel + k)
+
+
 cdef bint pack_whole_vectors(
     BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights
 ) noexcept nogil:
@@ -182,86 +127,55 @@ cdef bint pack_whole_vectors(
     Returns whether that could be done; False leaves the weights to be packed one by one.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
-    cdef Py_ssize_t i, t, v, c, k, count, place, n_taps, tile, channel, step
-    cdef Py_ssize_t turned_step = TURNED_CHANNELS * lanes
-    cdef bint joined = joins_channels(table, given)
-    cdef Py_ssize_t *place_of  # in the packed weights, of each vector and kernel position
-    cdef Py_ssize_t *tile_of  # their tiles' widths
-    cdef Py_ssize_t *next_of  # elements to the next channel, or to the next 32 in pieces
+    cdef Py_ssize_t n = table.kernel * vectors, c, t, channel, turned_step = TURNED_CHANNELS * lanes
+    cdef bint joined = joins_channels(table, given), turns = table.pieces and not joined
+    cdef VectorPlaces places
     # Of each vector and kernel position, the channels that tiles hold.
     cdef real_t *turned = wide + table.wide_size
-    cdef const real_t *channels = NULL
-    cdef const real_t *end = <const real_t *> given.array_end
+    cdef real_t **targets
     cdef const real_t *source
-    cdef const real_t *rows
-    cdef real_t *targets[MAX_LANES]
-    cdef real_t copies[MAX_LANES * MAX_LANES]
+    cdef const real_t *end = wide + given.width + MAX_LANES
     if not table.along_channels or width % lanes or table.kernel == 1 or table.pieces and table.kernel > MOST_TURNED:
         return False
-    place_of = <Py_ssize_t *> calloc(table.kernel * vectors, 3 * sizeof(Py_ssize_t))
-    if place_of == NULL:
+    targets = <real_t **> calloc(n, sizeof(real_t *))
+    if targets == NULL or not list_vector_places(table, given, block, vectors, &places):
+        free(targets)
         return False
-    tile_of = place_of + table.kernel * vectors
-    next_of = tile_of + table.kernel * vectors
-    for i in range(table.kernel * vectors):
-        place_of[i] = -1  # a kernel position that reaches no input
-    for i in range(table.products.n):
-        n_taps = table.products.taps(i)
-        for place in range(table.products.places(i)):
-            for v in range(vectors):
-                for t in range(n_taps):
-                    k = table.products.kernel_index[table.products.first_kernel[i] + place * n_taps + t]
-                    place_of[v * table.kernel + k] = column_offset(
-                        table, given, block, i, t, place * width + v * lanes, &tile
-                    )
-                    tile_of[v * table.kernel + k] = tile
-                    next_of[v * table.kernel + k] = chunk_step(table, n_taps, tile) if table.pieces else tile
-    if given.halves:
-        end = wide + given.width + MAX_LANES
+    if not given.halves:
+        end = <const real_t *> given.array_end
     for c from given.begin <= c < given.end by joined + 1:
         channel = c % TILE_CHANNELS
-        if real_t is float and joined and c < table.in_channels:
-            join_channels(table, given, c, 0, given.width, wide, 1, MAX_LANES)
-            channels = wide
-        elif c < table.in_channels:
-            channels = read_channel(table, given, c, wide)
-        for v in range(vectors if c < table.in_channels else 0):
-            source = channels + v * lanes * table.kernel
-            for k from 0 <= k < table.kernel by lanes:
-                count = min(lanes, table.kernel - k)
-                rows, step = source + k, table.kernel
-                if rows + (lanes - 1) * step + lanes > end:  # reading whole vectors would leave the array
-                    for i in range(lanes):
-                        memcpy(copies + i * lanes, rows + i * step, count * sizeof(real_t))
-                    rows, step = copies, lanes
-                for i in range(count):
-                    t = v * table.kernel + k + i
-                    if table.pieces and not joined:
-                        targets[i] = turned + t * turned_step + channel * lanes
-                    elif place_of[t] < 0:
-                        targets[i] = NULL
-                    elif joined:
-                        targets[i] = weights + place_of[t] + c // TILE_CHANNELS * next_of[t] + channel // 2 * lanes
-                    else:
-                        targets[i] = weights + place_of[t] + c * next_of[t]
-                transpose_to(table, rows, step, count, targets)
-        for t in range(0 if c < table.in_channels else table.kernel * vectors):
-            if not joined:
-                memset(turned + t * turned_step + channel * lanes, 0, lanes * sizeof(real_t))
-            elif place_of[t] >= 0:
-                memset(
-                    weights + place_of[t] + c // TILE_CHANNELS * next_of[t] + channel // 2 * lanes, 0,
-                    lanes * sizeof(real_t),
+        for t in range(n):
+            if turns:
+                targets[t] = turned + t * turned_step + channel * lanes
+            elif places.first[t] < 0:
+                targets[t] = NULL
+            elif joined:
+                targets[t] = (
+                    weights + places.first[t] + c // TILE_CHANNELS * places.step[t] + channel // 2 * lanes
                 )
-        if real_t is float and table.pieces and not joined and channel == TILE_CHANNELS - 1:
-            for t in range(table.kernel * vectors):
-                if place_of[t] >= 0:
+            else:
+                targets[t] = weights + places.first[t] + c * places.step[t]
+        if c >= table.in_channels:
+            for t in range(n):
+                if targets[t] != NULL:
+                    memset(targets[t], 0, lanes * sizeof(real_t))
+        elif real_t is float and joined:
+            join_channels(table, given, c, 0, given.width, wide, 1, MAX_LANES)
+            transpose_channel(table, <const real_t *> wide, end, vectors, targets)
+        else:
+            source = read_channel(table, given, c, wide)
+            transpose_channel(table, source, end, vectors, targets)
+        if real_t is float and turns and channel == TILE_CHANNELS - 1:
+            for t in range(n):
+                if places.first[t] >= 0:
                     table.level.tiles.split_right(
                         table.pieces, turned + t * turned_step, lanes,
-                        weights + place_of[t] + c // TILE_CHANNELS * next_of[t], lanes * tile_of[t], given.least,
-                        given.most,
+                        weights + places.first[t] + c // TILE_CHANNELS * places.step[t], lanes * places.tile[t],
+                        given.least, given.most,
                     )
-    free(place_of)
+    free(places.first)
+    free(targets)
     return True
 
 
@@ -402,97 +316,6 @@ cdef void spread_bias(BoxTable table, const real_t *b, Py_ssize_t block, real_t 
             continue
         for j in range(table.padded(n)):
             target[j] = b[min(j, n - 1) // table.products.places(i)]
-
-
-cdef void begin_panel(
-    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
-    Given *given,
-) noexcept nogil:
-    given.dtype, given.halves = operands.dtype, not operands.plain
-    given.first, given.array_end = operands.w, operands.w_end
-    begin_columns(table, given, group, block, first, width)
-
-
-cdef const real_t *panel_rows(
-    BoxTable table, Given *given, Py_ssize_t c, Py_ssize_t n, bint fetch, bint copied, real_t *wide,
-    Py_ssize_t *step,
-) noexcept nogil:
-    """A panel's whole vectors of `n` input channels from `c` on, rows `step` apart: where they lie or, `copied`,
-    widened and with zeros for what is not there, in `wide`. Those after them are fetched, where they lie only if
-    `fetch` says so.
-    """
-    cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
-    cdef bint as_given = not copied and not given.halves and channels == n and padded == given.width
-    cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
-    step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
-    for i in range(channels if fetch or not as_given else 0):
-        widen_channel(table, given, c + i, wide + i * padded)
-        fetch_after(given, c + i)
-    if as_given:
-        return source
-    for i in range(n):
-        if not given.halves and i < channels:
-            memcpy(wide + i * padded, source + i * step[0], given.width * sizeof(real_t))
-        kept = given.width if i < channels else 0
-        memset(wide + i * padded + kept, 0, (padded - kept) * sizeof(real_t))
-    step[0] = padded
-    return wide
-
-
-cdef bint pack_panel(
-    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
-    float *panel,
-) noexcept nogil:
-    """`width` columns of a block from column `first` on, in their own order, [channel][kernel position], each tile as
-    `pack_block` packs it for tile registers.
-
-    Returns whether a weight is outside the magnitudes that any x within the same ones can be multiplied by.
-    """
-    cdef Given given
-    cdef Py_ssize_t c, i, v, done, tile, step, whole = width // table.whole_tile * table.whole_tile
-    cdef float *wide = panel + table.padded(width) * table.depth
-    cdef const float *source = NULL
-    cdef float *target
-    begin_panel(table, operands, group, block, first, width, &given)
-    cdef bint joined = joins_channels(table, &given)
-    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
-        if joined:
-            for i in range(TILE_CHANNELS // 2):
-                target = panel + c * table.whole_tile // 2 + i * MAX_LANES
-                join_channels(table, &given, c + 2 * i, 0, whole, target, table.depth, TILE_FLOATS)
-                target = panel + whole * table.depth + c * table.padded(width - whole) // 2 + i * MAX_LANES
-                join_channels(table, &given, c + 2 * i, whole, width - whole, target, 0, TILE_FLOATS)
-            continue
-        source = panel_rows(table, &given, c, TILE_CHANNELS, True, False, wide, &step)
-        done = 0
-        while done < width:
-            tile = table.tile_width(width - done)
-            target = panel + done * table.depth + c // TILE_CHANNELS * chunk_step(table, 1, tile)
-            for v from 0 <= v < tile by MAX_LANES:
-                table.level.tiles.split_right(
-                    table.pieces, source + done + v, step, target + v // MAX_LANES * TILE_FLOATS, MAX_LANES * tile,
-                    given.least, given.most,
-                )
-            done += tile
-    return outside_magnitudes(&given)
-
-
-cdef bint pack_block_panel(
-    BoxTable table, const Operands *operands, Py_ssize_t group, Py_ssize_t block, real_t *panel
-) noexcept nogil:
-    """A whole block, as `pack_block` packs one of whole vectors.
-
-    Returns whether a weight is not finite or, for tile registers, as `pack_panel` does (or memory was refused).
-    """
-    cdef Given given
-    cdef Py_ssize_t first, end = input_chunks(table) * TILE_CHANNELS if table.pieces else table.in_channels
-    cdef real_t *wide = panel + table.block_weights
-    begin_panel(table, operands, group, block, 0, table.block_width(block) * table.kernel, &given)
-    for first from 0 <= first < end by table.slice:
-        given.begin, given.end = first, min(end, first + table.slice)
-        if not pack_whole_vectors(table, &given, wide, block, panel):
-            return True
-    return outside_magnitudes(&given) if table.guarded else not given.finite
 
 
 cdef void gather_columns(
