@@ -164,7 +164,8 @@ cdef bint multiply_panels(
 ) noexcept nogil:
     """The products of columns first, [position][column], with weights that are used once, in panels of columns in
     the caller's order. To put the few products in order is cheaper than the many weights: in tile registers calls
-    with 8 MB of weights and more take 0.66 to 1.02 of the time, most 0.75 to 0.9, with vectors see `Boxes.fit_panels`.
+    with 8 MB of weights and more take 0.66 to 1.02 of the time, most 0.75 to 0.9, with vectors see
+    `Boxes.columns_fit_panels`.
 
     Returns whether weights cannot be multiplied so.
     """
@@ -249,17 +250,20 @@ cdef void order_columns(
 ) noexcept nogil:
     """Rows of [channel][kernel position] as [kernel position][channel]."""
     cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), lanes = table.lanes
-    cdef Py_ssize_t width = table.block_width(block), m, k, i
+    cdef Py_ssize_t width = table.block_width(block), first, m, k, i
     cdef real_t *targets[MAX_LANES]
     for _ in range(length):
-        for m from 0 <= m < width // lanes * lanes by lanes:
+        for first from 0 <= first < width by lanes:
+            m = min(first, width - lanes)  # the last vector again in part
+            if m < 0:
+                break
             for k from 0 <= k < table.kernel by lanes:
                 for i in range(lanes):
                     targets[i] = target + (k + i) * width + m
                 transpose_to(
                     table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
                 )
-        for m in range(width // lanes * lanes, width):
+        for m in range(0 if width >= lanes else width):
             for k in range(table.kernel):
                 target[k * width + m] = source[m * table.kernel + k]
         source += step

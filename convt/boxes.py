@@ -138,7 +138,7 @@ class Boxes(NamedTuple):
 
         Not measured beside tile registers.
         """
-        if not self.path.columns_first or not self.fit_panels(1):
+        if not self.path.columns_first or not self.multiplied_in_panels(1):
             return self.cycles
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements
         item = max(ITEMSIZE[work.dtype], 4)
@@ -152,12 +152,17 @@ class Boxes(NamedTuple):
             return self.cycles
         return estimate(work, in_order=True) - ORDER_CYCLES * packed
 
-    def fit_panels(self, threads: int) -> bool:
-        """Whether weights that are used once are multiplied panel by panel: of columns first in their own order,
-        otherwise block by block: packed when they are multiplied, from the caches. It must be the only box."""
+    def multiplied_in_panels(self, threads: int) -> Optional["Boxes"]:
+        """These boxes with weights that are used once multiplied panel by panel, or None where that should not be: of
+        columns first in their own order, otherwise block by block, packed when they are multiplied, from the caches.
+        It must be the only box."""
         if not self.path.along_channels or self.work.layout.boxes > 1:
-            return False
-        return self.columns_fit_panels(threads) if self.path.columns_first else self.blocks_fit_panels(threads)
+            return None
+        if not self.path.columns_first:
+            return self._replace(in_panels=True) if self.blocks_fit_panels(threads) else None
+        if not self.columns_fit_panels:
+            return None
+        return self._replace(in_panels=True, work=replace(self.work, block=self.block_of_columns(threads)))
 
     def blocks_fit_panels(self, threads: int) -> bool:
         """Whether `pack_whole_vectors` of _box_weights can pack the blocks, and threads get equal shares."""
@@ -169,18 +174,30 @@ class Boxes(NamedTuple):
         equal_shares = -(-work.blocks // parts) * parts <= EQUAL_SHARES * work.blocks
         return whole_vectors and equal_shares and not (self.path.tiles and work.kernel > MOST_TURNED)
 
-    def columns_fit_panels(self, threads: int) -> bool:
-        """Whether a group has blocks for the threads, and columns first gain at their number of positions and find
-        room in the scratch: their products take a row more than without panels."""
-        work = self.work
-        if work.block * work.kernel > MOST_PANEL_COLUMNS or work.blocks < -(-threads // work.geometry.group):
+    @property
+    def columns_fit_panels(self) -> bool:
+        """Whether columns first gain at their number of positions and find room in the scratch: their products take a
+        row more than without panels. It does not depend on threads, nor may it, as it decides on the path."""
+        work, positions = self.work, self.work.layout.input_elements
+        if work.block * work.kernel > MOST_PANEL_COLUMNS:
             return False
-        positions = work.layout.input_elements
         if self.path.tiles:
             # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
             return 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
         # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
         return positions <= MOST_GIVEN_POSITIONS
+
+    def block_of_columns(self, threads: int) -> int:
+        """Output channels of a block, columns first, of which no thread gets more than another if that can be: whole
+        vectors of weights, which are not copied, and at least a tile of them."""
+        work, group = self.work, self.work.geometry.group
+        channels, parts = work.geometry.out_channels // group, even_parts(group, threads)
+        unit = work.lanes // math.gcd(work.lanes, work.kernel)
+        least = padded(-(-2 * work.lanes // work.kernel), unit)
+        if work.blocks % parts == 0 or least >= work.block:
+            return work.block
+        sizes = (work.block, *reversed(range(least, work.block, unit)))
+        return min(sizes, key=lambda block: -(-(-(-channels // block)) // parts) * block)
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are

@@ -414,4 +414,4 @@ def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int
         # underflow can be -0, but not once it is added to 0.)
         columns = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
         candidates.insert(0, columns)
-    return [found._replace(in_panels=True) for found in candidates if found and found.fit_panels(threads)]
+    return [panels for found in candidates if found and (panels := found.multiplied_in_panels(threads))]
