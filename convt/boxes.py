@@ -153,9 +153,11 @@ class Boxes(NamedTuple):
         return estimate(work, in_order=True) - ORDER_CYCLES * packed
 
     def multiplied_in_panels(self, threads: int) -> Optional["Boxes"]:
-        """These boxes with weights that are used once multiplied panel by panel, or None where that should not be: of
-        columns first in their own order, otherwise block by block, packed when they are multiplied, from the caches.
-        It must be the only box."""
+        """The same where weights that are used once are multiplied panel by panel, or None if they should not be.
+
+        Of columns first in their own order, otherwise block by block, packed when they are multiplied, from the
+        caches. It must be the only box.
+        """
         if not self.path.along_channels or self.work.layout.boxes > 1:
             return None
         if not self.path.columns_first:
@@ -176,8 +178,10 @@ class Boxes(NamedTuple):
 
     @property
     def columns_fit_panels(self) -> bool:
-        """Whether columns first gain at their number of positions and find room in the scratch: their products take a
-        row more than without panels. It does not depend on threads, nor may it, as it decides on the path."""
+        """Whether columns first gain at their number of positions and find room in the scratch.
+
+        Their products take a row more than without panels. Threads must not matter: this decides on the path.
+        """
         work, positions = self.work, self.work.layout.input_elements
         if work.block * work.kernel > MOST_PANEL_COLUMNS:
             return False
@@ -188,8 +192,10 @@ class Boxes(NamedTuple):
         return positions <= MOST_GIVEN_POSITIONS
 
     def block_of_columns(self, threads: int) -> int:
-        """Output channels of a block, columns first, of which no thread gets more than another if that can be: whole
-        vectors of weights, which are not copied, and at least a tile of them."""
+        """Output channels of a block, columns first, of which threads get equal shares if that can be.
+
+        Whole vectors of weights, which are not copied, and at least a tile of them.
+        """
         work, group = self.work, self.work.geometry.group
         channels, parts = work.geometry.out_channels // group, even_parts(group, threads)
         unit = work.lanes // math.gcd(work.lanes, work.kernel)
@@ -197,7 +203,12 @@ class Boxes(NamedTuple):
         if work.blocks % parts == 0 or least >= work.block:
             return work.block
         sizes = (work.block, *reversed(range(least, work.block, unit)))
-        return min(sizes, key=lambda block: -(-(-(-channels // block)) // parts) * block)
+
+        def of_a_thread(block: int) -> int:
+            blocks = -(-channels // block)
+            return -(-blocks // parts) * block
+
+        return min(sizes, key=of_a_thread)
 
     def for_threads(self, cells: Cells, threads: int) -> "Boxes":
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
