@@ -357,9 +357,8 @@ def make_plan(
     if pieces > most_pieces(isa) or "tiles" in without:
         pieces = 0
     paths = (*VECTOR_PATHS, *(PIECE_PATHS if pieces else ()))
-    if (
-        geometry.batch == 1
-    ):  # of 1000 random layers none went in runs of one image; without, plans take a fifth less
+    if geometry.batch == 1:
+        # Of 1000 random layers none went in runs of one image. Plans that do not ask take 0.76 of the time.
         paths = tuple(path for path in paths if not path.image_runs) or paths
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights

@@ -92,8 +92,8 @@ def test_one_call_multiplies_the_weights_of_few_positions_in_their_order(
     once, layer = (path_of(level, dtype, x_shape, w_shape, attributes, once=once) for once in (True, False))
     if multiplies_words(level) or not (in_pieces(level, dtype) or dtype == BFLOAT16):
         assert "columns first" in once and "columns first" not in layer
-    else:
-        assert once == layer
+    else:  # which multiply alike; of single taps columns first give the same bits
+        assert once.split(",")[0] == layer.split(",")[0]
 
 
 @pytest.mark.parametrize("level", LEVELS)
