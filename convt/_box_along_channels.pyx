@@ -253,19 +253,19 @@ cdef void order_columns(
     cdef Py_ssize_t width = table.block_width(block), first, m, k, i
     cdef real_t *targets[MAX_LANES]
     for _ in range(length):
-        for first from 0 <= first < width by lanes:
-            m = min(first, width - lanes)  # the last vector again in part
-            if m < 0:
-                break
-            for k from 0 <= k < table.kernel by lanes:
-                for i in range(lanes):
-                    targets[i] = target + (k + i) * width + m
-                transpose_to(
-                    table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
-                )
-        for m in range(0 if width >= lanes else width):
-            for k in range(table.kernel):
-                target[k * width + m] = source[m * table.kernel + k]
+        if width < lanes:
+            for m in range(width):
+                for k in range(table.kernel):
+                    target[k * width + m] = source[m * table.kernel + k]
+        else:
+            for first from 0 <= first < width by lanes:
+                m = min(first, width - lanes)  # the last vector again in part
+                for k from 0 <= k < table.kernel by lanes:
+                    for i in range(lanes):
+                        targets[i] = target + (k + i) * width + m
+                    transpose_to(
+                        table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
+                    )
         source += step
         target += step
 

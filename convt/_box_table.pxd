@@ -75,7 +75,7 @@ cdef class BoxTable:
     cdef bint in_panels  # weights are read as they were given; where columns are first, [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once where these are first
     # Most elements of a block's packed weights in panels, and while it is packed by transpositions of its weights of a
-    # channel, widened, and of those of a tile register, lanes along outputs.
+    # channel, widened, or two joined to words, and of those of a tile register, lanes along outputs.
     cdef Py_ssize_t block_weights, wide_size, turned_size
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
     cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row

@@ -4,8 +4,7 @@
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's
 channels at each place of the class, slice by slice where input channels are very many; for tile registers as ``[32
 channels][tap][piece][channel][column]``, and in words as ``[tap][word][column]``. A task packs a block, or a part of
-its input channels where blocks are too few for the threads. Weights that are used once may be read or packed by
-whoever multiplies them, a panel of columns or a block at a time.
+its input channels where blocks are too few for the threads. (Those that are used once: see `_weight_panels`.)
 """
 
 cimport numpy as cnp
@@ -273,12 +272,13 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     some = max(1, GATHERED_BYTES // given.channel_bytes // TILE_CHANNELS) * TILE_CHANNELS
     for begin from given.begin <= begin < end by some:
         given.begin, given.end = begin, min(begin + some, end)
-        for c in range(begin, 0 if table.words else min(given.end, table.in_channels)):
-            read_channel(table, given, c, wide + c * given.width)
         if real_t is float and table.words:  # which are counted from here on
             given.begin, given.end = begin // 2, (given.end + 1) // 2
             for c in range(given.begin, given.end):
                 join_channels(table, given, 2 * c, 0, given.width, wide + c * given.width, 1, MAX_LANES)
+        else:
+            for c in range(begin, min(given.end, table.in_channels)):
+                read_channel(table, given, c, wide + c * given.width)
         for i in range(table.products.n):
             target = weights + table.weight_offset[block, i]
             n_taps = table.products.taps(i)

@@ -9,7 +9,7 @@ from convt._levels import MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words,
 from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
-from convt.shares import even_part, even_parts
+from convt.shares import even_part, even_parts, splits
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
@@ -134,10 +134,7 @@ class Boxes(NamedTuple):
 
     @property
     def cycles_once(self) -> float:
-        """The estimate for weights that are used once, less what other paths pack them for and this one need not.
-
-        Not measured beside tile registers.
-        """
+        """The estimate for weights that are used once, less what others take to pack them and this one does not."""
         if not self.path.columns_first or not self.multiplied_in_panels(1):
             return self.cycles
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements
@@ -198,9 +195,11 @@ class Boxes(NamedTuple):
         """
         work, group = self.work, self.work.geometry.group
         channels, parts = work.geometry.out_channels // group, even_parts(group, threads)
+        if work.blocks % parts == 0 or splits(work.layout, group, channels, threads) == 1:
+            return work.block
         unit = work.lanes // math.gcd(work.lanes, work.kernel)
         least = padded(-(-2 * work.lanes // work.kernel), unit)
-        if work.blocks % parts == 0 or least >= work.block:
+        if least >= work.block:
             return work.block
         sizes = (work.block, *reversed(range(least, work.block, unit)))
 

@@ -521,9 +521,9 @@ static void convt_pieces_split_right(int pieces, const float *source, ptrdiff_t 
     _mm512_storeu_si512(most, range.most);
 }
 
-/* Two channels of bfloat16 weights, rows of so many columns, as words: 16 columns after 16 of a tile, tile after tile,
-   `column_step` floats for each of its columns, and zeros for what is not there; NULL is a row of zeros. `least` and
-   `most` as in `split_right`. What lies `ahead` bytes further is fetched. */
+/* Two channels of bfloat16 weights, rows of so many columns, as words, with zeros for what is not there; NULL is a row
+   of zeros. The words of a tile begin `column_step` floats for each column before it, those of its every 16 columns
+   `vector_step` after the last. `least` and `most` as in `split_right`. What lies `ahead` bytes further is fetched. */
 static void convt_pieces_join_rows(const char *even, const char *odd, ptrdiff_t columns, ptrdiff_t tile, float *words,
                                    ptrdiff_t column_step, ptrdiff_t vector_step, ptrdiff_t ahead, uint32_t *least,
                                    uint32_t *most)

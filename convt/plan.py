@@ -16,7 +16,7 @@ from convt.coalesce import as_product, coalesce_axes
 from convt.cost import phase_rows_cycles
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
-from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, pieces_of
+from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, Path, pieces_of
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, even_part, even_parts, splits
 from convt.tiling import Cells, cut
@@ -327,7 +327,8 @@ def make_plan(
 ) -> Plan:
     """Plan a call for at most `threads` threads; `without` holds the kinds that refused its operands.
 
-    Weights used `once` are not worth packing where they need not be; results are the same.
+    Weights used `once` are not worth packing where they need not be: large ones of few positions go another way
+    than those of a layer.
     """
     row_threads = min(threads, MOST_THREADS, max(1, geometry.macs // MACS_PER_THREAD))
     threads = min(row_threads, max(1, geometry.macs // (VECTOR_SPEED * MACS_PER_THREAD)))
@@ -362,35 +363,34 @@ def make_plan(
         paths = tuple(path for path in paths if not path.image_runs) or paths
     if native:
         paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
-    candidates = [Boxes.of(coalesced, cells, dtype, isa, path, pieces) for path in paths]
+
+    # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
+    own = coalesce_axes(geometry) if once else coalesced
+    own_cells = cut(own) if own != coalesced else None
     in_panels = once and "panels" not in without
-    found = [boxes for boxes in candidates if boxes]
-    in_order = in_panels and all(boxes.work.limits.unit == 1 for boxes in found)
 
-    def cycles(boxes: Boxes) -> float:
-        return boxes.cycles_once if in_order else boxes.cycles
+    def boxes_by(of_geometry: Geometry, of_cells: Cells) -> dict[Path, Boxes]:
+        all_boxes = ((path, Boxes.of(of_geometry, of_cells, dtype, isa, path, pieces)) for path in paths)
+        return {path: boxes for path, boxes in all_boxes if boxes}
 
-    found.sort(key=cycles)
-    reason = "least estimate: " + ", ".join(f"{b.path.name} {cycles(b) / 1e6:.3g} Mcycles" for b in found)
+    by_product = boxes_by(coalesced, cells)
+    by_kernel = boxes_by(own, own_cells) if own_cells else by_product
+    # Threads decide whether tiles or panels of them refuse an operand: no weights are multiplied in order then.
+    in_order = in_panels and "tiles" not in without
+    cycles = estimates(by_product, by_kernel if in_order else {})
+    found = sorted(cycles, key=cycles.__getitem__)
+    reason = "least estimate: " + ", ".join(f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in found)
     if native:
         reason = "images of one position use few of the weights, packed once"
     if "tiles" in without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     rows = phase_rows_cycles(geometry)
-    if found and rows < cycles(found[0]) and not native:
+    if found and rows < cycles[found[0]] and not native:
         without_boxes = by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
         if without_boxes.workspace <= MOST_WORKSPACE:
             return without_boxes
-    ranked = [(boxes, cells) for boxes in found]
-    own = coalesce_axes(geometry) if once else coalesced
-    own_cells = cut(own) if own != coalesced else None
-    if own_cells:
-        # The same paths, for the same bits, but by kernel positions: channels take up to 2.2 times longer to pack.
-        ordered = [(Boxes.of(own, own_cells, dtype, isa, boxes.path, pieces), own_cells) for boxes in found]
-        ranked = [
-            (boxes, of_cells) for both in zip(ordered, ranked, strict=True) for boxes, of_cells in both if boxes
-        ]
-    for boxes, of_cells in ranked:
+    ways = [(by_kernel, own_cells), (by_product, cells)] if own_cells else [(by_product, cells)]
+    for boxes, of_cells in ((by[path], of) for path in found for by, of in ways if path in by):
         chosen = BoxPlan(geometry, dtype, isa, threads, reason, boxes, once)
         if chosen.workspace > MOST_WORKSPACE:
             reason += f"; {boxes.path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
@@ -404,6 +404,18 @@ def make_plan(
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
     return fallback("no box of cells fits the scratch")
+
+
+def estimates(boxes: dict[Path, Boxes], once: dict[Path, Boxes]) -> dict[Path, float]:
+    """Cycles of each path, of weights that are multiplied `once` in the order given where those boxes can.
+
+    Not measured beside tile registers.
+    """
+    cycles = {path: of_path.cycles for path, of_path in boxes.items()}
+    if all(of_path.work.limits.unit == 1 for of_path in boxes.values()):
+        columns = {path: of_path for path, of_path in once.items() if path.columns_first and path.along_channels}
+        cycles |= {path: of_path.cycles_once for path, of_path in columns.items()}
+    return cycles
 
 
 def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> list[Boxes]:
