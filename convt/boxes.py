@@ -134,7 +134,7 @@ class Boxes(NamedTuple):
 
     @property
     def cycles_once(self) -> float:
-        """The estimate for weights that are used once, less what others take to pack them and this one does not."""
+        """The estimate for weights that are used once, less what others take to pack them but this one not."""
         if not self.path.columns_first or not self.multiplied_in_panels(1):
             return self.cycles
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements

@@ -125,7 +125,7 @@ def test_one_call_gives_the_same_bits_on_any_number_of_threads(level, dtype, val
 
 
 def test_refused_operands_take_the_same_path_on_any_number_of_threads():
-    """Blocks that are not shared equally are no panels: then it is tiles, not panels of them, that refuse an operand."""
+    """Blocks that are not shared equally are no panels: then tiles, not panels of them, refuse an operand."""
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 512, 7, 7), (512, 160, 4, 4)))
     x[0, 3, 2, 2] = 1e-35
