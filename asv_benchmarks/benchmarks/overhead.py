@@ -1,5 +1,7 @@
 """What a call costs beside its arithmetic: tiny layers, planning, import, memory."""
 
+import itertools
+
 import numpy as np
 
 import convt
@@ -24,6 +26,18 @@ class Tiny:
 
     def time_output_shape(self):
         self.layer.output_shape((1, 3, 64, 64))
+
+
+class NewSizes:
+    """A layer that is given another spatial size each time: planned anew, with the weights packed once."""
+
+    def setup(self):
+        # More than plans are remembered.
+        self.inputs = itertools.cycle([np.ones((1, 16, n), np.float32) for n in range(100, 250)])
+        self.layer = convt.ConvTranspose(np.ones((16, 8, 4), np.float32), strides=[2], pads=[1, 1], n_threads=1)
+
+    def time_layer(self):
+        self.layer(next(self.inputs))
 
 
 class Import:
