@@ -300,32 +300,36 @@ class BoxSize(NamedTuple):
 
 def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
     """Lay out a box."""
-    pitch = []
-    inputs = [axis.input for axis in cells.axes]
-    for a, (n, size, (low, high), length) in enumerate(zip(cells.counts, box, cells.spans, inputs, strict=True)):
+    pitch = [box[0]]
+    for n, size, (low, high), axis in zip(cells.counts[1:], box[1:], cells.spans[1:], cells.axes[1:], strict=True):
         span = high - low
-        if a == 0 or size < n:
+        if size < n:
             pitch.append(size + span)
             continue
         # Whole axis: the zeros after one row may be the zeros before the next.
         before = max(0, -low)
-        data = max(0, min(length, n + high) - max(0, low))
+        data = max(0, min(axis.input, n + high) - max(0, low))
         pitch.append(max(before + data, size + span - before, size))
     steps = [1] * len(box)
     for a in range(len(box) - 2, -1, -1):
         steps[a] = steps[a + 1] * pitch[a + 1]
-    best = None
-    for run_axis in range(len(box)):
-        length = sum((n - 1) * s for n, s in zip(box[run_axis:], steps[run_axis:], strict=True)) + 1
-        runs = math.prod(box[:run_axis])
-        inside = math.prod(cells.inside[a] for a in tile.bordered_axes(run_axis, box))
-        cost = runs * tile.cost(length) * inside
-        if best is None or cost < best[0]:
-            best = cost, run_axis, runs, length
-    assert best is not None
     # The last cells' taps may reach past the last pitch.
-    reach = 1 + sum((n - 1 + high - low) * s for n, (low, high), s in zip(box, cells.spans, steps, strict=True))
-    return BoxSize(cells.spans, tuple(pitch), tuple(steps), *best[1:], max(pitch[0] * steps[0], reach))
+    reach = 1
+    for n, (low, high), step in zip(box, cells.spans, steps, strict=True):
+        reach += (n - 1 + high - low) * step
+    least = math.inf
+    length = 1
+    for axis_of_runs in range(len(box) - 1, -1, -1):
+        length += (box[axis_of_runs] - 1) * steps[axis_of_runs]
+        of_box = math.prod(box[:axis_of_runs])
+        cost = float(of_box * tile.cost(length))
+        for a in tile.bordered_axes(axis_of_runs, box):
+            cost *= cells.inside[a]
+        if cost <= least:  # of equal ones the longest runs
+            least, run_axis, runs, run_length = cost, axis_of_runs, of_box, length
+    return BoxSize(
+        cells.spans, tuple(pitch), tuple(steps), run_axis, runs, run_length, max(pitch[0] * steps[0], reach)
+    )
 
 
 def image_box_size(cells: Cells, box: Sequence[int]) -> BoxSize:
