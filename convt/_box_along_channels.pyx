@@ -245,29 +245,32 @@ cdef bint multiply_given(
     return not all_finite(table, out, width)
 
 
+cdef inline void order_row(
+    BoxTable table, Py_ssize_t width, const real_t *source, real_t *target
+) noexcept nogil:
+    """A row of [channel][kernel position] as [kernel position][channel]."""
+    cdef Py_ssize_t lanes = table.lanes, first, m, k, i
+    cdef real_t *targets[MAX_LANES]
+    if width < lanes:
+        for m in range(width):
+            for k in range(table.kernel):
+                target[k * width + m] = source[m * table.kernel + k]
+        return
+    for first from 0 <= first < width by lanes:
+        m = min(first, width - lanes)  # the last vector again in part
+        for k from 0 <= k < table.kernel by lanes:
+            for i in range(lanes):
+                targets[i] = target + (k + i) * width + m
+            transpose_to(table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets)
+
+
 cdef void order_columns(
     BoxTable table, Py_ssize_t block, Py_ssize_t length, const real_t *source, real_t *target
 ) noexcept nogil:
-    """Rows of [channel][kernel position] as [kernel position][channel]."""
-    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), lanes = table.lanes
-    cdef Py_ssize_t width = table.block_width(block), first, m, k, i
-    cdef real_t *targets[MAX_LANES]
-    for _ in range(length):
-        if width < lanes:
-            for m in range(width):
-                for k in range(table.kernel):
-                    target[k * width + m] = source[m * table.kernel + k]
-        else:
-            for first from 0 <= first < width by lanes:
-                m = min(first, width - lanes)  # the last vector again in part
-                for k from 0 <= k < table.kernel by lanes:
-                    for i in range(lanes):
-                        targets[i] = target + (k + i) * width + m
-                    transpose_to(
-                        table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
-                    )
-        source += step
-        target += step
+    """The products of a block in the order of its classes, a row for each position."""
+    cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), position
+    for position in range(length):
+        order_row(table, table.block_width(block), source + position * step, target + position * step)
 
 
 cdef void add_columns(

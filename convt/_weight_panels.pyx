@@ -59,6 +59,8 @@ cdef bint pack_panel(
     """
     cdef Given given
     cdef Py_ssize_t c, i, v, done, tile, step, whole = width // table.whole_tile * table.whole_tile
+    cdef Py_ssize_t of_chunk = chunk_step(table, 1, table.whole_tile)
+    cdef Py_ssize_t of_last = chunk_step(table, 1, table.padded(width - whole))
     cdef float *wide = panel + table.padded(width) * table.depth
     cdef const float *source = NULL
     cdef float *target
@@ -67,9 +69,9 @@ cdef bint pack_panel(
     for c from 0 <= c < table.in_channels by TILE_CHANNELS:
         if joined:
             for i in range(TILE_CHANNELS // 2):
-                target = panel + c * table.whole_tile // 2 + i * MAX_LANES
+                target = panel + c // TILE_CHANNELS * of_chunk + i * MAX_LANES
                 join_channels(table, &given, c + 2 * i, 0, whole, target, table.depth, TILE_FLOATS)
-                target = panel + whole * table.depth + c * table.padded(width - whole) // 2 + i * MAX_LANES
+                target = panel + whole * table.depth + c // TILE_CHANNELS * of_last + i * MAX_LANES
                 join_channels(table, &given, c + 2 * i, whole, width - whole, target, 0, TILE_FLOATS)
             continue
         source = panel_rows(table, &given, c, TILE_CHANNELS, True, False, wide, &step)

@@ -134,9 +134,8 @@ class Boxes(NamedTuple):
 
     @property
     def cycles_once(self) -> float:
-        """The estimate for weights that are used once, less what others take to pack them but this one not."""
-        if not self.path.columns_first or not self.multiplied_in_panels(1):
-            return self.cycles
+        """Columns first along channels: the estimate for weights that are used once, less what others take to pack
+        them but this path not."""
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements
         item = max(ITEMSIZE[work.dtype], 4)
         # Kernel positions that reach outputs: the others are multiplied, but packed by no path.
@@ -145,7 +144,8 @@ class Boxes(NamedTuple):
         few = positions <= (MOST_ORDER_TILE_POSITIONS if tiles else MOST_ORDER_POSITIONS)
         few &= positions * work.block * work.kernel * item <= MOST_ORDER_PRODUCTS
         widened = ITEMSIZE[work.dtype] == 2 and not tiles
-        if widened or not few or packed < LEAST_ORDER_BYTES:
+        in_panels = work.layout.boxes == 1 and self.columns_fit_panels
+        if widened or not few or packed < LEAST_ORDER_BYTES or not in_panels:
             return self.cycles
         return estimate(work, in_order=True) - ORDER_CYCLES * packed
 
