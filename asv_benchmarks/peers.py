@@ -363,6 +363,9 @@ def main():
     # convt is what the others are compared with.
     wanted = dict.fromkeys(["convt", *options.engines])
     engines = [e for e in wanted if importlib.util.find_spec(ENGINES[e][0])]
+    versions = ", ".join(
+        f"{package} {version(package)}" for package in dict.fromkeys(ENGINES[e][0] for e in engines)
+    )
     workers = {engine: Worker(engine, options.threads) for engine in engines}
     results = {}
     for i, name in enumerate(layers):
@@ -371,9 +374,6 @@ def main():
         results[name] = measure(workers, name, options.dtype, options.rounds, options.seconds)
     print("\r" + " " * 80 + "\r", end="", file=sys.stderr)
 
-    versions = ", ".join(
-        f"{package} {version(package)}" for package in dict.fromkeys(ENGINES[e][0] for e in engines)
-    )
     title = f"{options.dtype}, {options.threads} thread(s), {processor()}"
     print(f"{title}\n{versions}\n\n{table(results)}\n\n{summary(results)}")
     if options.json:

@@ -197,25 +197,23 @@ cdef class BoxTable:
             of_place[0, list(c.places)] = i
             of_place[1, list(c.places)] = np.arange(len(c.places))
         self.class_of_place, self.index_of_place = of_place
-        weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
-        bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
+        self.weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
+        self.bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         for b in range(self.blocks):
             if in_panels:
                 offset_w = 0  # each block is packed to where the one before it was
             for i in range(self.products.n):
-                weight_offset[b, i] = offset_w
+                self.weight_offset[b, i] = offset_w
                 width = self.padded(self.columns(self.products, b, i))
                 offset_w += width * self.products.taps(i) * self.depth
                 # Along channels the bias is added to outputs, otherwise to columns or, of columns first, to their sums.
-                bias_offset[b, i] = b * block if along_channels else offset_b
+                self.bias_offset[b, i] = b * block if along_channels else offset_b
                 offset_b += width + (self.block_width(b) if columns_first else 0)
             self.block_weights = max(self.block_weights, offset_w)
-        self.weight_offset, self.bias_offset = weight_offset, bias_offset
-        sums_before = np.zeros((self.blocks, self.classes.n + 1), dtype=np.int64)
+        self.sums_before = np.zeros((self.blocks, self.classes.n + 1), dtype=np.int64)
         for b in range(self.blocks):
-            steps_of_class = [self.sums_step(self.columns(self.classes, b, i)) for i in range(self.classes.n)]
-            sums_before[b, 1:] = np.cumsum(steps_of_class)
-        self.sums_before = sums_before
+            for i in range(self.classes.n):
+                self.sums_before[b, i + 1] = self.sums_before[b, i] + self.sums_step(self.columns(self.classes, b, i))
         self.group_weights = 0 if in_panels else offset_w
         self.wide_size = 0 if plain else block * self.kernel + MAX_LANES
         self.turned_size = block * self.kernel * TURNED_CHANNELS if pieces and self.kernel <= MOST_TURNED else 0

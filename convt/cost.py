@@ -6,6 +6,7 @@ where one is much faster, and there it shows.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -73,6 +74,10 @@ KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
+# Of several taps of many words. Their loads take 2 to 4 cycles each, as every class reads the input from the
+# second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
+# 8 outputs, Zen 5).
+MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 2.0, 4: 1.3}
 MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: AMD's
 # processors have time for them, most in tiles of 8 rows, but only in one pass of doubles and bfloat16. Where that
@@ -365,6 +370,7 @@ def tile_vectors(
     most_taps = max(len(c.shifts) for c in cells.classes)
     weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
+    classes = Counter((len(c.places), len(c.shifts), taps_of_row(c.shifts, gap)) for c in cells.classes)
     far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
@@ -382,11 +388,11 @@ def tile_vectors(
         far = streamed or (vectors > 3 and vectors * weights_bytes > WIDE_TILE)
         blocks, rest = divmod(channels, vectors * lanes)
         cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
-        for c in cells.classes:
-            run = taps_of_run(taps_of_row(c.shifts, gap), vectors, limits)
-            of_block = vectors_time(vectors * len(c.places), vectors, run, far)
-            of_rest = vectors_time(-(-rest * len(c.places) // lanes), vectors, run, far)
-            cycles += len(c.shifts) * in_channels / 2 * (blocks * of_block + of_rest)
+        for (n, taps, taps_of_a_row), alike in classes.items():
+            run = taps_of_run(taps_of_a_row, vectors, limits)
+            of_block = vectors_time(vectors * n, vectors, run, far)
+            of_rest = vectors_time(-(-rest * n // lanes), vectors, run, far)
+            cycles += alike * taps * in_channels / 2 * (blocks * of_block + of_rest)
         return cycles
 
     best = min(filter(suits, range(3, limits.columns + 1)), key=time, default=2)
@@ -419,7 +425,8 @@ def position_cycles(work: Work) -> float:
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
-        cycles += taps * n * FEW_ROWS.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
+        few_rows = FEW_ROWS_OF_WORDS if work.path.words and taps > 1 and depth >= MANY_WORDS else FEW_ROWS
+        cycles += taps * n * few_rows.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
     if waits_for_input(work):
         cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
@@ -483,6 +490,10 @@ def tile_cycles(work: Work) -> float:
     factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
+        if (
+            work.dots and path.along_channels
+        ):  # of any number of positions: few took 0.37 to 1.1 of the time with it
+            half_tiles = tile.cost(layout.input_elements) / tile.cost(tile.most) * tile.most / 16
         taps_and_columns = [(1.0, block * work.kernel)]
         if path.along_channels:
             added = column_additions(work) * layout.input_elements

@@ -9,14 +9,23 @@ import numpy as np
 
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
-from convt._levels import ROW_TILE, most_pieces
+from convt._levels import ROW_TILE, most_pieces, tile_limits
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
 from convt.cost import phase_rows_cycles
 from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
-from convt.paths import CHANNEL_TILE_COLUMNS, CHANNEL_TILES, CHANNELS, PIECE_PATHS, VECTOR_PATHS, Path, pieces_of
+from convt.paths import (
+    CHANNEL_TILE_COLUMNS,
+    CHANNEL_TILES,
+    CHANNELS,
+    PIECE_PATHS,
+    POSITIONS,
+    VECTOR_PATHS,
+    Path,
+    pieces_of,
+)
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, even_part, even_parts, splits
 from convt.tiling import Cells, cut
@@ -24,6 +33,8 @@ from convt.tiling import Cells, cut
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
 # every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
 PACKED_USE = 0.5
+
+FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
 
 # A thread is worth waking for about 50 microseconds of work: multiplications in that time at the generic level,
 # and what the vectorised ones do more of.
@@ -357,12 +368,8 @@ def make_plan(
     pieces = pieces_of(dtype, precision)
     if pieces > most_pieces(isa) or "tiles" in without:
         pieces = 0
-    paths = (*VECTOR_PATHS, *(PIECE_PATHS if pieces else ()))
-    if geometry.batch == 1:
-        # Of 1000 random layers none went in runs of one image. Plans that do not ask take 0.76 of the time.
-        paths = tuple(path for path in paths if not path.image_runs) or paths
-    if native:
-        paths = (CHANNELS,)  # the same chains of multiply-adds as with native weights
+    # Images of one position: the same chains of multiply-adds as with native weights.
+    paths = (CHANNELS,) if native else paths_worth_asking(geometry, isa, pieces)
 
     # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
     own = coalesce_axes(geometry) if once else coalesced
@@ -404,6 +411,22 @@ def make_plan(
             return chosen
         return BoxPlan(geometry, dtype, isa, threads, reason, shared, once)
     return fallback("no box of cells fits the scratch")
+
+
+def paths_worth_asking(geometry: Geometry, isa: str, pieces: int) -> tuple[Path, ...]:
+    """Paths whose estimate can be the least."""
+    paths: tuple[Path, ...] = VECTOR_PATHS
+    if pieces and PIECE_PATHS:
+        if tile_limits(isa, False, pieces).unit == 1:
+            # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random
+            # layers 35 had a lower estimate so; those of more channels took up to twice as long.
+            few = geometry.in_channels // geometry.group <= FEW_WIDENED
+            paths = tuple(path for path in paths if path == POSITIONS and few)
+        paths = (*paths, *PIECE_PATHS)
+    if geometry.batch == 1:
+        # Of 1000 random layers none went in runs of one image. Plans that do not ask take 0.76 of the time.
+        paths = tuple(path for path in paths if not path.image_runs) or paths
+    return paths
 
 
 def estimates(boxes: dict[Path, Boxes], once: dict[Path, Boxes]) -> dict[Path, float]:

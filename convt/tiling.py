@@ -14,6 +14,7 @@ Even a 4x4 image can be one run of 19 places. Or a run is the same cell of sever
 import itertools
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from convt._levels import MAX_AXES, MOST_ZEROS, WAITING_POSITIONS
@@ -23,7 +24,8 @@ from convt.geometry import Axis, Geometry
 SUMS_BYTES = 1 << 19
 # Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
-# Beyond this many places in a cell the lists of places outgrow the work.
+# Beyond this many places in a cell the lists of places outgrow the work; of kernel positions, those of classes are
+# not kept for other sizes.
 MOST_PLACES = 4096
 
 
@@ -355,17 +357,32 @@ def cut(geometry: Geometry) -> Cells | None:
     cells = Cells(axes, tuple(-(-axis.output // axis.stride) for axis in axes), (), (), ())
     if len(axes) > MAX_AXES or cells.places > MOST_PLACES:
         return None
-    of_axes = [axis_classes(axis) for axis in axes[1:]]
-    shifts = [[shift for c in of_axis for shift in c.shifts] for of_axis in of_axes]
-    if not all(shifts):
-        shifts = [[0]] * len(of_axes)  # no taps
-    shifts = [[0], *shifts]  # of the batch
+    of_axes = tuple(without_size(axis) for axis in axes[1:])
+    kept = geometry.kernel_positions <= MOST_PLACES
+    classes, of_shifts = (classes_of if kept else classes_of.__wrapped__)(of_axes)
+    shifts = ((0,), *of_shifts)  # of the batch
     most = (*cells.counts[:-1], MOST_ZEROS * cells.gap)
     return cells._replace(
-        classes=cell_classes(axes[1:], of_axes),
+        classes=classes,
         spans=tuple((min(on_axis), max(on_axis)) for on_axis in shifts),
         inside=tuple(map(share_inside, shifts, cells.counts, (axis.input for axis in axes), most)),
     )
+
+
+def without_size(axis: Axis) -> Axis:
+    """The same axis with as few inputs and outputs as have its classes."""
+    reach = (axis.stride - 1 + axis.pad + (axis.kernel - 1) * axis.dilation) // axis.stride + 1
+    return axis._replace(input=min(axis.input, reach), output=min(axis.output, reach * axis.stride))
+
+
+@lru_cache(maxsize=32)
+def classes_of(axes: tuple[Axis, ...]) -> tuple[tuple[TapClass, ...], tuple[tuple[int, ...], ...]]:
+    """The classes of some spatial axes, and the shifts on each axis."""
+    of_axes = [axis_classes(axis) for axis in axes]
+    shifts = [tuple(shift for c in of_axis for shift in c.shifts) for of_axis in of_axes]
+    if not all(shifts):
+        shifts = [(0,)] * len(of_axes)  # no taps
+    return cell_classes(axes, of_axes), tuple(shifts)
 
 
 def share_inside(shifts: Collection[int], cells: int, inputs: int, most: int) -> float:
@@ -396,36 +413,51 @@ def lay_out(
         Images that make a run; 0 for runs along rows.
     """
 
-    def try_box(box: list[int]) -> tuple[BoxSize, int, bool]:
-        """Its numbers, how many there are, and whether it fits."""
+    def try_box(box: list[int]) -> tuple[BoxSize, bool]:
+        """Its numbers, and whether it fits."""
         size = image_box_size(cells, box) if images else box_size(cells, box, tile)
         fits = (
             size.input_elements * input_bytes <= input_limit
             and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
         )
-        return size, math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True)), fits
+        return size, fits
 
-    parts = [1] * len(cells.axes)  # that each axis is cut into
+    def boxes_of(box: list[int]) -> int:
+        return math.prod(-(-n // b) for n, b in zip(cells.counts, box, strict=True))
+
+    # A cell has sums and, but in runs of images, a place of the input: boxes of more need not be laid out to see
+    # that they do not fit.
+    most_cells = SUMS_BYTES // max(1, sum_bytes)
+    if not images:
+        most_cells = min(most_cells, input_limit // max(1, input_bytes))
+    box = list(cells.counts)
+    parts = [1] * len(box)  # that each axis is cut into
+    axis = 0  # that is cut next
     if images:
-        parts[0] = -(-cells.counts[0] // images)
+        parts[0] = -(-box[0] // images)
+        box[0] = -(-box[0] // parts[0])
+        axis = 1
     while True:
-        box = [-(-n // p) for n, p in zip(cells.counts, parts, strict=True)]
-        size, boxes, fits = try_box(box)
-        if fits and boxes >= least_boxes:
-            break
-        axis = next((a for a, b in enumerate(box) if b > 1 and (a or not images)), None)
-        if axis is None:
+        fits = False
+        if math.prod(box) <= most_cells:
+            size, fits = try_box(box)
+            if fits and boxes_of(box) >= least_boxes:
+                break
+        while axis < len(box) and box[axis] == 1:
+            axis += 1
+        if axis == len(box):
             if fits:
                 break
             return None
         # A quarter more parts, or the next number of them that makes the box smaller.
         parts[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * parts[axis] // 4)
+        box[axis] = -(-cells.counts[axis] // parts[axis])
     if len(box) == 2 and not images:
         # Whole units in every run but the last, if there are boxes enough then: up to 6 % of 1-D layers.
         whole = [box[0], min(-(-box[1] // tile.unit) * tile.unit, cells.counts[1])]
-        size_of_whole, boxes_of_whole, fits = try_box(whole)
-        if fits and boxes_of_whole >= least_boxes:
-            box, size, boxes = whole, size_of_whole, boxes_of_whole
+        size_of_whole, fits = try_box(whole)
+        if fits and boxes_of(whole) >= least_boxes:
+            box, size = whole, size_of_whole
     axes = tuple(
         BoxAxis(axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
         for axis, n, b, (low, high), p in zip(cells.axes, cells.counts, box, size.spans, size.pitch, strict=True)
@@ -434,7 +466,7 @@ def lay_out(
         axes,
         cells.classes,
         size.run_axis,
-        boxes,
+        boxes_of(box),
         size.steps,
         size.runs,
         size.run_length,

@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from cases import BFLOAT16, DTYPES, integer_data, oracle
+from hypothesis import given
+from hypothesis import strategies as st
 from ways import LEVELS, VECTOR_LEVELS, bits, every_way, forced, in_pieces
 
 import convt
@@ -44,6 +46,21 @@ def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, num
 
 
 @pytest.mark.skipif(not built("avx512"), reason="a build without AVX-512")
+@given(
+    axis=st.builds(
+        Axis,
+        input=st.integers(1, 12),
+        kernel=st.integers(1, 7),
+        stride=st.integers(1, 5),
+        dilation=st.integers(1, 3),
+        pad=st.integers(0, 9),
+        output=st.integers(1, 30),
+    )
+)
+def test_classes_do_not_depend_on_more_than_a_kernels_reach(axis):
+    assert tiling.axis_classes(tiling.without_size(axis)) == tiling.axis_classes(axis)
+
+
 def test_columns_first_holds_an_image_of_more_than_a_megabyte():
     geometry = Geometry(1, 1, 512, 512, (Axis(16, 3, 2, 1, 0, 33),) * 2)
     found = boxes.Boxes.of(geometry, cut(geometry), "float64", "avx512", paths.CHANNEL_COLUMNS, 0)

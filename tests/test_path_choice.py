@@ -66,6 +66,17 @@ def test_a_long_kernel_takes_a_vectorised_path():
     assert plan.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
 
 
+@pytest.mark.parametrize("level", WORD_LEVELS)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "stride"),
+    [((1, 1024, 8), (1024, 32, 16), 2), ((1, 512, 2, 5), (512, 96, 4, 4), 3)],  # widened: 1.3 to 2.7 times as long
+)
+def test_few_positions_are_multiplied_as_dot_products(level, x_shape, w_shape, stride):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(np.ones(w_shape, BFLOAT16), strides=[stride] * (len(x_shape) - 2))
+        assert layer.explain(x_shape)["kernel"].startswith("channel tiles")
+
+
 FEW_POSITIONS = pytest.mark.parametrize(
     ("x_shape", "w_shape", "attributes"),
     [
