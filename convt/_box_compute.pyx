@@ -244,6 +244,12 @@ cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y)
     return floats and rows_follow(table, operands)
 
 
+cdef inline bint rows_are_vectors(BoxTable table) noexcept nogil:
+    """Whether rows of outputs are whole vectors, which tiles of joined rows write to where they belong."""
+    cdef Py_ssize_t last = table.n_axes - 1, outputs = table.axes[last, OUTPUT]
+    return outputs % table.lanes == 0 and outputs == table.axes[last, CELLS] * table.inner_places
+
+
 cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     """How outputs are written to y: past the caches or not, by lines of sums or not, and of joined rows or not."""
     cdef Py_ssize_t a, row_bytes = y.shape[y.ndim - 1] * y.itemsize
@@ -260,11 +266,12 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     for a in range(y.ndim - 1):
         shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
     operands.joined_rows = can_join_rows(table, operands, y)
-    operands.in_lines = operands.joined_rows
     if table.words:  # of whose outputs there are lines only so
+        operands.in_lines = operands.joined_rows
         operands.stream &= operands.joined_rows or not shared_lines
     else:
-        operands.in_lines |= vectors_out and (not operands.plain or operands.stream and shared_lines)
+        operands.in_lines = vectors_out and (not operands.plain or operands.stream and shared_lines)
+        operands.in_lines |= operands.joined_rows and not rows_are_vectors(table)
 
 
 def run(

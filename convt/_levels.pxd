@@ -51,6 +51,9 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t out_line
         Py_ssize_t channels
         Py_ssize_t x_channel
+        Py_ssize_t row
+        Py_ssize_t row_left
+        Py_ssize_t row_skip
         void *packed
         Py_ssize_t packed_line
         Py_ssize_t packed_channel

@@ -238,6 +238,7 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 /* micro_positions.h of words of two channels. */
 #define REAL float
 #define OUTPUT uint16_t
+#define VECTORS_APART 0
 #define LANES 16
 #define OPERANDS 32
 #define NAME(kernel) convt_avx512_bf16_word_##kernel
@@ -284,6 +285,7 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
 #undef COPIES
 #undef REAL
 #undef OUTPUT
+#undef VECTORS_APART
 #undef LANES
 #undef ACCUMULATORS
 #undef OPERANDS

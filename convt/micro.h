@@ -426,7 +426,21 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, REAL *at, int kep
     }
 }
 
+/* The same, each vector of outputs to an offset of its own; `kept` are whole vectors. */
+INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, const ptrdiff_t *offsets, int kept,
+                                    int past_caches)
+{
+    NAME(interleave_registers)(places, cells);
+    UNROLLED (e, places) {
+        if (past_caches)
+            STREAM(at + offsets[e], cells[e]);
+        else if (!kept || kept > e * LANES)
+            STORE(at + offsets[e], cells[e]);
+    }
+}
+
 #define OUTPUT REAL
+#define VECTORS_APART 1
 #define BROADCAST(element) ((element) - (VECTOR){0}) /* keeps -0 */
 #define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
 #define ALIGNED(pointer, places) ON_VECTOR(pointer)
@@ -434,6 +448,7 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, REAL *at, int kep
 #include "micro_positions.h"
 #undef COPIES
 #undef OUTPUT
+#undef VECTORS_APART
 #undef BROADCAST
 #undef MULTIPLY_ADD
 #undef ALIGNED

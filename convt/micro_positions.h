@@ -7,6 +7,7 @@
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      COPIES                               whether tiles of one class may copy what they read
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
+     VECTORS_APART                        1 if its vectors may go to places of their own, or 0
      NAME(write_cells)(places, cells, at, kept, past_caches)
                                           LANES cells, a vector of sums for each of their places (1, 2, 3, 4 or 8), as
                                           outputs that follow each other: `kept` of them or, if that is 0, all */
@@ -123,24 +124,47 @@ static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const
 
 /* Where the outputs of a tile go: `begin` elements into each of `out`, `vector` elements from one vector's to the next
    one's, of which the first `kept` exist or, if that is 0, all; these go past the caches for `stream`, where they are
-   aligned. */
+   aligned. Of rows that make a line as in `convt_lines`, the one that `begin` lies in has `left` outputs from there on,
+   and each vector of LANES outputs goes to an offset of its own. */
 typedef struct {
     OUTPUT *const *out;
     ptrdiff_t begin, vector;
     int kept, stream;
+    ptrdiff_t row, left, skip;
+    const ptrdiff_t *offsets;
 } NAME(target);
+
+/* The offsets of so many vectors of outputs, which `to` is moved behind. */
+INLINE void NAME(find_offsets)(const int vectors, NAME(target) * to, ptrdiff_t *offsets)
+{
+    UNROLLED (n, vectors) {
+        offsets[n] = to->begin;
+        to->begin += LANES;
+        to->left -= LANES;
+        if (!to->left) {
+            to->begin += to->skip;
+            to->left = to->row;
+        }
+    }
+}
 
 /* Sums of a tile to outputs: the places of out[i] lie in consecutive rows or, of two classes, in row i of both. */
 INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kind, const int places,
                              VECTOR (*sums)[8][8], const NAME(target) to)
 {
     UNROLLED (i, outputs) {
-        OUTPUT *target = to.out[i] + to.begin;
+        OUTPUT *target = to.offsets ? to.out[i] : to.out[i] + to.begin;
         const int past_caches = to.stream && !to.kept && ALIGNED(target, places);
         UNROLLED (v, vectors) {
             VECTOR cells[8];
             UNROLLED (e, places)
                 cells[e] = kind == CONVT_TWO_CLASSES ? sums[e][i][v] : sums[0][i * places + e][v];
+#if VECTORS_APART
+            if (kind == CONVT_ONE_CLASS && to.offsets) {
+                NAME(write_cells_apart)(places, cells, target, to.offsets + v * places, to.kept, past_caches);
+                continue;
+            }
+#endif
             NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
         }
     }
@@ -271,31 +295,64 @@ INLINE NAME(strip)
 }
 
 /* Vectors along a line, from number `vector` on and so many elements into the copy: wide tiles, then narrow ones; 2
-   and 2 vectors rather than 3 and 1. */
+   and 2 vectors rather than 3 and 1. Each of outputs goes to a place of its own if they are to be `apart`. */
+#define SOME(n, v, e, of_kind, apart)                                                                                  \
+    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
+        ptrdiff_t offsets[8 * e];                                                                                      \
+        to.offsets = NULL;                                                                                             \
+        if (apart) {                                                                                                   \
+            NAME(find_offsets)((v) * e, &to, offsets);                                                                 \
+            to.offsets = offsets;                                                                                      \
+        }                                                                                                              \
+        to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
+        NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES,                                   \
+                       NAME(part_of_strip)(lines, first + done * LANES, LANES, vector + done), to);                    \
+        if (!apart)                                                                                                    \
+            to.begin += (v) * LANES * e;                                                                               \
+    }
+#define ALONG(n, e, of_kind, apart)                                                                                    \
+    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
+        enum { WIDE = TILE_VECTORS(n, of_kind) };                                                                      \
+        SOME(n, WIDE, e, of_kind, apart)                                                                               \
+        SOME(n, WIDE > 2 ? 2 : 1, e, of_kind, apart)                                                                   \
+        SOME(n, 1, e, of_kind, apart)                                                                                  \
+    } break;
+
+#if VECTORS_APART
+/* Of rows that make a line: not of 1 or 3 places a cell, which are no whole vectors if their cells are not. */
+static void NAME(along_rows)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
+                             ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
+{
+    ptrdiff_t done = 0;
+    switch (64 * kind + 16 * (places - 1) + rows) {
+        ALONG(2, 2, CONVT_ONE_CLASS, 1)
+        ALONG(4, 2, CONVT_ONE_CLASS, 1)
+        ALONG(6, 2, CONVT_ONE_CLASS, 1)
+        ALONG(8, 2, CONVT_ONE_CLASS, 1)
+        ALONG(4, 4, CONVT_ONE_CLASS, 1)
+        ALONG(8, 4, CONVT_ONE_CLASS, 1)
+    }
+}
+#endif
+
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                              ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
-#define SOME(n, v, e, of_kind)                                                                                         \
-    for (; vectors - done >= (v) && ((v) != 3 || vectors - done != 4); done += (v)) {                                  \
-        to.vector = LANES * e; /* compiled in: 2 % of 16 channels */                                                   \
-        NAME(tile_out)(n, v, of_kind, e, 0, classes, lines, x + done * LANES, LANES,                                   \
-                       NAME(part_of_strip)(lines, first + done * LANES, LANES, vector + done), to);                    \
-        to.begin += (v) * LANES * e;                                                                                   \
+#if VECTORS_APART
+    if (lines->row) {
+        NAME(along_rows)(rows, kind, places, classes, lines, first, vector, vectors, x, to);
+        return;
     }
-#define TILE(n, e, of_kind)                                                                                            \
-    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
-        enum { WIDE = TILE_VECTORS(n, of_kind) };                                                                      \
-        SOME(n, WIDE, e, of_kind)                                                                                      \
-        SOME(n, WIDE > 2 ? 2 : 1, e, of_kind)                                                                          \
-        SOME(n, 1, e, of_kind)                                                                                         \
-    } break;
+#endif
+#define TILE(n, e, of_kind) ALONG(n, e, of_kind, 0)
     switch (64 * kind + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
-#undef SOME
 }
+#undef ALONG
+#undef SOME
 
 /* A vector of each line from number `line` on, in tiles of all the vectors that `along_line` has at most or a `part` of
    them, rounded up, the last of which goes over some lines twice: float64, 64 images of 8 x 8, took 0.91 of the time it
@@ -311,6 +368,7 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
         for (; line < lines->count; line += wide) {                                                                    \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
+            to.offsets = NULL;                                                                                         \
             NAME(tile_out)(n, wide, of_kind, e, 1, classes, lines, x + i * lines->x_line, lines->x_line,               \
                            NAME(part_of_strip)(lines, first + i * lines->packed_line, lines->packed_line, i), to);     \
         }                                                                                                              \
@@ -352,12 +410,12 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
     const int rest = length % vector, wide = TILE_VECTORS(rows, kind);
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && whole && (rest || vector * sizeof(OUTPUT) % 64);
-    NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream};
+    NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream, lines->row, lines->row_left, lines->row_skip, NULL};
     ptrdiff_t line = 0;
     /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
     const int half = (wide + 1) / 2, least_lines = whole < 2 ? half : wide;
     const int suit = kind == CONVT_SHARED_LOADS || whole < wide || whole == wide + 1;
-    if (suit && lines->count >= least_lines && !parts) {
+    if (suit && lines->count >= least_lines && !parts && !lines->row) {
         convt_lines these = *lines;
         if (whole > wide && kind != CONVT_SHARED_LOADS) /* the others go along */
             these.count = lines->count / wide * wide;
@@ -393,6 +451,11 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
         to.stream = stream;
         NAME(along_line)(rows, kind, places, classes, lines, first, line, whole, x, to);
         to.begin += whole * vector;
+        if (to.row) {
+            const ptrdiff_t before = to.row - to.left + whole * vector;
+            to.begin += before / to.row * to.skip;
+            to.left = to.row - before % to.row;
+        }
         to.kept = rest;
         to.stream = 0;
         if (rest)

@@ -39,6 +39,11 @@ static void report(const char *level, const char *kernel, int wrong)
         const int width = (length + places - 1) / places;                                                              \
         const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && width % k->lanes == 0;                     \
         convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
+        if (kind == CONVT_ONE_CLASS && count == 1 && places % 2 == 0 && length % k->lanes == 0) { /* rows apart */     \
+            lines.row = 2 * k->lanes;                                                                                  \
+            lines.row_left = k->lanes;                                                                                 \
+            lines.row_skip = aligned || stream ? 16 : 5;                                                               \
+        }                                                                                                              \
         const int outputs = kind == CONVT_TWO_CLASSES ? rows : rows / places;                                          \
         REAL *targets[8];                                                                                              \
         int wrong = 0;                                                                                                 \
@@ -64,6 +69,8 @@ static void report(const char *level, const char *kernel, int wrong)
             for (int line = 0; line < count; line++)                                                                   \
                 for (int p = 0; p < length; p++) {                                                                     \
                     REAL *at = targets[i] + line * lines.out_line + p;                                                 \
+                    if (lines.row)                                                                                     \
+                        at += (lines.row - lines.row_left + p) / lines.row * lines.row_skip;                           \
                     const int e = p % places, place = line * lines.x_line + p / places;                                \
                     wrong += *at != (kind == CONVT_TWO_CLASSES                                                         \
                                          ? sum_of_##REAL(x, classes[e], rows, i, place)                                \

@@ -236,8 +236,9 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
 
 
-# By the elements of a vector, rows that end within one, the last of them long. (Of 2 only one saves enough.)
-JOINED_WIDTHS = {2: [3, 3, 3, 105], 4: [5, 9, 13, 105], 8: [9, 19, 26, 105], 16: [20, 26, 37, 105]}
+# By the elements of a vector, rows that end within one, the fourth of them long, whose outputs, of the last, are whole
+# vectors for kernels 2 and 4. (Of 2 only one saves enough.)
+JOINED_WIDTHS = {2: [3, 3, 3, 105, 3], 4: [5, 9, 13, 105, 6], 8: [9, 19, 26, 105, 12], 16: [20, 26, 37, 105, 24]}
 JOINED_WAYS = [
     *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
     *((level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS),
@@ -262,13 +263,13 @@ JOINED_WAYS = [
     ],
     ids=str,
 )
-@pytest.mark.parametrize("width", range(4))
+@pytest.mark.parametrize("width", range(5))
 def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
     """Long ones only if outputs pass the caches, of words only whole pairs of outputs, a vector or more."""
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
     widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
     x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
-    joined = width < 3 or wanted.nbytes >= stream_bytes(level)
+    joined = width != 3 or wanted.nbytes >= stream_bytes(level)
     joined = joined and (kernel[-1] != 3 or three_in_one_pass(level, dtype))
     if path.words:
         pairs = wanted.shape[-1] % 2 == widths[width] * kernel[-1] % 2 == 0
@@ -317,12 +318,16 @@ def test_rows_of_several_taps_none_of_which_lies_along_them_are_joined(
 
 
 @pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0)[0] == 16])
-@pytest.mark.parametrize(("channels", "joined"), [(24, False), (64, True)])
-def test_long_rows_of_whole_cache_lines_are_joined_for_enough_channels(level, channels, joined):
-    """They end within a vector, but would be stored without copies."""
+@pytest.mark.parametrize(
+    ("channels", "width", "joined"), [(24, 184, True), (24, 185, False), (256, 185, True), (256, 192, False)]
+)
+def test_long_rows_are_joined_for_enough_channels_or_if_their_outputs_are_whole_vectors(
+    level, channels, width, joined
+):
+    """They end within a vector; of 192 cells they do not."""
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(np.ones((channels, 64, 2, 2), np.float32), strides=[2, 2])
-        assert ("joined rows" in layer.explain((1, channels, 184, 184))["tiles"]) == joined
+        assert ("joined rows" in layer.explain((1, channels, 8, width))["tiles"]) == joined
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
