@@ -250,11 +250,20 @@ cdef inline bint rows_are_vectors(BoxTable table) noexcept nogil:
     return outputs % table.lanes == 0 and outputs == table.axes[last, CELLS] * table.inner_places
 
 
+cdef bint rows_begin_at(const Operands *operands, cnp.ndarray y, Py_ssize_t unit):
+    """Whether all rows of y begin at multiples of so many bytes."""
+    cdef Py_ssize_t a
+    cdef bint aligned = <size_t> operands.y % unit == 0
+    for a in range(y.ndim - 1):
+        aligned &= y.shape[a] == 1 or y.strides[a] % unit == 0
+    return aligned
+
+
 cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     """How outputs are written to y: past the caches or not, by lines of sums or not, and of joined rows or not."""
-    cdef Py_ssize_t a, row_bytes = y.shape[y.ndim - 1] * y.itemsize
-    cdef bint vectors_out = operands.one_pass and not table.pieces
-    cdef bint shared_lines = <size_t> operands.y % CACHE_LINE > 0
+    cdef Py_ssize_t row_bytes = y.shape[y.ndim - 1] * y.itemsize
+    cdef bint vectors_out = operands.one_pass and not table.pieces, apart
+    cdef bint shared_lines = not rows_begin_at(operands, y, CACHE_LINE)
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
     # one count as one, along channels or in lines.
     if (table.along_channels or vectors_out) and rows_follow(table, operands):
@@ -263,15 +272,15 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
         row_bytes = y.shape[1] * y.itemsize
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
-    for a in range(y.ndim - 1):
-        shared_lines |= y.shape[a] > 1 and y.strides[a] % CACHE_LINE > 0
     operands.joined_rows = can_join_rows(table, operands, y)
-    if table.words:  # of whose outputs there are lines only so
-        operands.in_lines = operands.joined_rows
+    apart = operands.joined_rows and rows_are_vectors(table)
+    if table.words:  # of whose outputs there are lines only so; those of LANES cells fill half a line
+        apart = apart and (not operands.stream or rows_begin_at(operands, y, CACHE_LINE // 2))
+        operands.in_lines = operands.joined_rows and not apart
         operands.stream &= operands.joined_rows or not shared_lines
     else:
         operands.in_lines = vectors_out and (not operands.plain or operands.stream and shared_lines)
-        operands.in_lines |= operands.joined_rows and not rows_are_vectors(table)
+        operands.in_lines |= operands.joined_rows and not apart
 
 
 def run(

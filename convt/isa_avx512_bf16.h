@@ -238,7 +238,6 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 /* micro_positions.h of words of two channels. */
 #define REAL float
 #define OUTPUT uint16_t
-#define VECTORS_APART 0
 #define LANES 16
 #define OPERANDS 32
 #define NAME(kernel) convt_avx512_bf16_word_##kernel
@@ -280,12 +279,27 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
             _mm512_mask_storeu_epi16(at + 32 * i, (1u << left) - 1, (__m512i)words[i]);
     }
 }
+/* The same of an even number of places, each half of a cache line to an offset of its own. */
+INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *at, const ptrdiff_t *offsets, int kept,
+                                    int past_caches)
+{
+    VECTOR words[4];
+    UNROLLED (i, places / 2)
+        words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
+    convt_avx512_f32_interleave_registers(places / 2, words);
+    UNROLLED (i, places) {
+        const __m256i halves = _mm512_extracti64x4_epi64((__m512i)words[i / 2], i % 2);
+        if (past_caches)
+            _mm256_stream_si256((__m256i *)(at + offsets[i]), halves);
+        else if (!kept || kept > 16 * i)
+            _mm256_storeu_si256((__m256i *)(at + offsets[i]), halves);
+    }
+}
 #define COPIES 0
 #include "micro_positions.h"
 #undef COPIES
 #undef REAL
 #undef OUTPUT
-#undef VECTORS_APART
 #undef LANES
 #undef ACCUMULATORS
 #undef OPERANDS

@@ -440,7 +440,6 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 }
 
 #define OUTPUT REAL
-#define VECTORS_APART 1
 #define BROADCAST(element) ((element) - (VECTOR){0}) /* keeps -0 */
 #define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
 #define ALIGNED(pointer, places) ON_VECTOR(pointer)
@@ -448,7 +447,6 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #include "micro_positions.h"
 #undef COPIES
 #undef OUTPUT
-#undef VECTORS_APART
 #undef BROADCAST
 #undef MULTIPLY_ADD
 #undef ALIGNED

@@ -7,10 +7,11 @@
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      COPIES                               whether tiles of one class may copy what they read
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
-     VECTORS_APART                        1 if its vectors may go to places of their own, or 0
      NAME(write_cells)(places, cells, at, kept, past_caches)
                                           LANES cells, a vector of sums for each of their places (1, 2, 3, 4 or 8), as
-                                          outputs that follow each other: `kept` of them or, if that is 0, all */
+                                          outputs that follow each other: `kept` of them or, if that is 0, all
+     NAME(write_cells_apart)(places, cells, at, offsets, kept, past_caches)
+                                          the same of 2 or 4 places, every LANES outputs to an offset of their own */
 
 /* What a tile does of a strip besides, at levels with registers to spare: it fetches a cache line for each channel from
    `soon` on, so many bytes apart, or two of them, and copies its inputs to `packed`, so many elements from one channel
@@ -154,18 +155,15 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kin
 {
     UNROLLED (i, outputs) {
         OUTPUT *target = to.offsets ? to.out[i] : to.out[i] + to.begin;
-        const int past_caches = to.stream && !to.kept && ALIGNED(target, places);
+        const int past_caches = to.stream && !to.kept && (to.offsets || ALIGNED(target, places));
         UNROLLED (v, vectors) {
             VECTOR cells[8];
             UNROLLED (e, places)
                 cells[e] = kind == CONVT_TWO_CLASSES ? sums[e][i][v] : sums[0][i * places + e][v];
-#if VECTORS_APART
-            if (kind == CONVT_ONE_CLASS && to.offsets) {
+            if (to.offsets)
                 NAME(write_cells_apart)(places, cells, target, to.offsets + v * places, to.kept, past_caches);
-                continue;
-            }
-#endif
-            NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
+            else
+                NAME(write_cells)(places, cells, target + v * to.vector, to.kept, past_caches);
         }
     }
 }
@@ -318,7 +316,6 @@ INLINE NAME(strip)
         SOME(n, 1, e, of_kind, apart)                                                                                  \
     } break;
 
-#if VECTORS_APART
 /* Of rows that make a line: not of 1 or 3 places a cell, which are no whole vectors if their cells are not. */
 static void NAME(along_rows)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                              ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
@@ -333,18 +330,15 @@ static void NAME(along_rows)(int rows, int kind, int places, const convt_tap_cla
         ALONG(8, 4, CONVT_ONE_CLASS, 1)
     }
 }
-#endif
 
 static void NAME(along_line)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                              ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
-#if VECTORS_APART
     if (lines->row) {
         NAME(along_rows)(rows, kind, places, classes, lines, first, vector, vectors, x, to);
         return;
     }
-#endif
 #define TILE(n, e, of_kind) ALONG(n, e, of_kind, 0)
     switch (64 * kind + 16 * (places - 1) + rows) {
         TILES

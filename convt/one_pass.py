@@ -192,13 +192,13 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
 def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
     """Whether rows of cells that read their own columns of the input should be multiplied as one line.
 
-    That leaves no vector of a row part filled. Outputs of floats and doubles whose rows are whole vectors are
-    written where they belong: 60 layers took 0.91 of the time (float32, 0.74 to 1.05). Others are copied. Rows
-    whose vectors would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of
-    float32 and of words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache
-    lines, which are copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Of strips and
-    words it is decided for rows that follow each other in memory; where they do not, small layers take 1.1 to
-    1.4 times as long as they would along channels.
+    That leaves no vector of a row part filled. Outputs whose rows are whole vectors are written where they
+    belong: 60 layers took 0.91 (float32, 0.74 to 1.05) and 0.88 of the time (bfloat16, 0.57 to 1.0). Others
+    are copied. Rows whose vectors would leave products enough unfilled took 0.84 to 1.03 of the time, mean
+    0.96 (28 layers of float32 and of words; float64 0.99). Where outputs pass the caches, so do rows that are
+    not whole cache lines, which are copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long.
+    Of strips and words it is decided for rows that follow each other in memory; where they do not, small
+    layers take 1.1 to 1.4 times as long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
@@ -211,8 +211,8 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     if last.output * min(item, 4) < 4 * lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied
     row_bytes = last.output * item
-    rows_are_vectors = item > 2 and last.output % lanes == 0 and last.output == last.cells * last.stride
-    if rows_are_vectors and not (past_caches and row_bytes % CACHE_LINE):
+    rows_are_vectors = last.output % lanes == 0 and last.output == last.cells * last.stride
+    if rows_are_vectors and not (item > 2 and past_caches and row_bytes % CACHE_LINE):
         return True
     plane_bytes = rows.output * row_bytes  # as `choose_stores` of _box_compute asks
     past_caches = past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)

@@ -236,8 +236,8 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 2]}, dtype))
 
 
-# By the elements of a vector, rows that end within one, the fourth of them long, whose outputs, of the last, are whole
-# vectors for kernels 2 and 4. (Of 2 only one saves enough.)
+# By the elements of a vector, rows that end within one. (Of 2 only one saves enough.) The fourth are long, and the
+# outputs of the last are whole vectors for kernels 2 and 4.
 JOINED_WIDTHS = {2: [3, 3, 3, 105, 3], 4: [5, 9, 13, 105, 6], 8: [9, 19, 26, 105, 12], 16: [20, 26, 37, 105, 24]}
 JOINED_WAYS = [
     *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
@@ -281,6 +281,26 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
         layer(as_layout(x, layouts[0]), out=out)
     np.testing.assert_array_equal(out, wanted)
     assert_nothing_beside(out)
+
+
+@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("batch", "rows", "kernel"), [(4, 115, (2, 2)), (1, 9, (2, 2)), (1, 9, (3, 4))])
+@pytest.mark.parametrize("offset", [1, 2, 8, 16])
+def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows, kernel, offset):
+    """Of whole vectors, past the caches only where these are aligned."""
+    width = 96 + tile_limits(level, dtype == np.float64, 0)[0] // 2  # a vector is left half filled
+    x, w, b, attributes, wanted = joined_case(dtype, (batch, 20, rows, width), kernel, 0)
+    assert (wanted.nbytes >= stream_bytes(level)) == (batch > 1)
+    memory = empty_aligned((wanted.size + 64,), wanted.dtype)
+    memory[:] = 99
+    out = memory[offset : offset + wanted.size].reshape(wanted.shape)
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w, b, n_threads=1, **attributes)
+        assert layer.explain(x.shape)["tiles"]["joined rows"]
+        layer(x, out=out)
+    np.testing.assert_array_equal(out, wanted)
+    assert (memory[:offset] == 99).all()
+    assert (memory[offset + wanted.size :] == 99).all()
 
 
 @pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
