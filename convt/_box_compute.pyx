@@ -233,7 +233,7 @@ cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y)
     cdef bint floats = <size_t> operands.y % sizeof(float) == 0
     if not (table.joins_rows and operands.one_pass):
         return False
-    if operands.in_strips:
+    if operands.in_strips or operands.in_place:
         return (
             operands.x_strides[array_axis(last - 1)] == table.axes[last, INPUT] * operands.x_strides[array_axis(last)]
         )

@@ -132,13 +132,15 @@ def vectors_in_one_pass(
         # By AVX2 the indices that interleave three places push sums out of the registers: 1.0 to 2.1 times as
         # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()
+    joins_rows = own_columns and ITEMSIZE[dtype] > 2 and (layout.most_taps > 1 or rows_are_vectors(layout, lanes))
+    joins_rows = joins_rows or strips
+    joins_rows = joins_rows and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     if inner == 4:
         if in_channels > STRIPS_CHANNELS:
             return OnePass()
-        if in_channels > FOUR_PLACES_CHANNELS and not strips and (not filled or most_sums < MANY_SUMS):
+        through_sums = not (filled or joins_rows) or most_sums < MANY_SUMS
+        if in_channels > FOUR_PLACES_CHANNELS and not strips and through_sums:
             return OnePass()
-    joins_rows = strips or (own_columns and layout.most_taps > 1 and ITEMSIZE[dtype] > 2)
-    joins_rows = joins_rows and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
@@ -189,16 +191,23 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
     return math.prod(geometry.output_shape) * item >= stream_bytes(isa)
 
 
+def rows_are_vectors(layout: BoxLayout, lanes: int) -> bool:
+    """Whether rows of outputs are whole vectors."""
+    last = layout.axes[-1]
+    return last.output % lanes == 0 and last.output == last.cells * last.stride
+
+
 def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
     """Whether rows of cells that read their own columns of the input should be multiplied as one line.
 
     That leaves no vector of a row part filled. Outputs whose rows are whole vectors are written where they
-    belong: 60 layers took 0.91 (float32, 0.74 to 1.05) and 0.88 of the time (bfloat16, 0.57 to 1.0). Others
-    are copied. Rows whose vectors would leave products enough unfilled took 0.84 to 1.03 of the time, mean
-    0.96 (28 layers of float32 and of words; float64 0.99). Where outputs pass the caches, so do rows that are
-    not whole cache lines, which are copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long.
-    Of strips and words it is decided for rows that follow each other in memory; where they do not, small
-    layers take 1.1 to 1.4 times as long as they would along channels.
+    belong: 60 layers took 0.91 (float32, 0.74 to 1.05) and 0.88 of the time (bfloat16, 0.57 to 1.0), 60 of up
+    to 16 channels 0.87 (float32), 0.92 (by AVX2) and 0.91 (float64). Others are copied. Rows whose vectors
+    would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of
+    words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines, which are
+    copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Of strips and words it is
+    decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
+    long as they would along channels.
     """
     if len(layout.axes) == 2:
         return False
@@ -211,8 +220,7 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     if last.output * min(item, 4) < 4 * lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied
     row_bytes = last.output * item
-    rows_are_vectors = last.output % lanes == 0 and last.output == last.cells * last.stride
-    if rows_are_vectors and not (item > 2 and past_caches and row_bytes % CACHE_LINE):
+    if rows_are_vectors(layout, lanes) and not (item > 2 and past_caches and row_bytes % CACHE_LINE):
         return True
     plane_bytes = rows.output * row_bytes  # as `choose_stores` of _box_compute asks
     past_caches = past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)

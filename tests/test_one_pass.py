@@ -303,6 +303,29 @@ def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows,
     assert (memory[offset + wanted.size :] == 99).all()
 
 
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel"), [(2, 1, 2), (2, 24, 2), (8, 3, 2), (8, 2, 4), (16, 24, 2), (16, 3, 2)]
+)
+@pytest.mark.parametrize("rows", [6, 250])
+def test_joined_rows_of_few_channels(level, dtype, layout, channels, outputs, kernel, rows):
+    """They are read where they lie, or packed in boxes of rows."""
+    width = 16 + tile_limits(level, dtype == np.float64, 0)[0] // 2
+    rng = np.random.default_rng(0)
+    x, w, b = (
+        integer_data(rng, shape)
+        for shape in ((3, channels, rows, width), (channels, outputs, kernel, kernel), outputs)
+    )
+    attributes = {"strides": [kernel] * 2}
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=2, **attributes)
+        assert layer.explain(x.shape)["tiles"]["joined rows"]
+        y = layer(as_layout(x.astype(dtype), layout))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 @pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
 @pytest.mark.parametrize(
     "layouts", [("contiguous",) * 2, ("every second", "sliced"), ("sliced", "contiguous")], ids=str
