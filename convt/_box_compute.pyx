@@ -227,7 +227,7 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
     """Whether several rows of cells can be multiplied as one line: they follow each other in x or as they are packed.
 
-    The outputs of words are copied as floats: in y rows must follow each other, and begin where floats do.
+    The outputs of words may be copied as floats: in y rows must follow each other, and begin where floats do.
     """
     cdef Py_ssize_t a, last = table.n_axes - 1
     cdef bint floats = <size_t> operands.y % sizeof(float) == 0
@@ -274,7 +274,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.joined_rows = can_join_rows(table, operands, y)
     apart = operands.joined_rows and rows_are_vectors(table)
-    if table.words:  # of whose outputs there are lines only so; those of LANES cells fill half a line
+    if table.words:  # of whose outputs there are lines only so; LANES of them fill half a cache line
         apart = apart and (not operands.stream or rows_begin_at(operands, y, CACHE_LINE // 2))
         operands.in_lines = operands.joined_rows and not apart
         operands.stream &= operands.joined_rows or not shared_lines

@@ -114,10 +114,11 @@ cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box 
 
 cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     """Whether a box is multiplied where x lies. Of columns first images or planes must be one row each, which fills a
-    tile, then nothing beyond them is read; of cells, the memory of x must hold the whole last vector."""
+    tile, then nothing beyond them is read; of cells, the memory of x must hold the whole last vector, wherever in it
+    joined rows end."""
     cdef const char *x
     cdef Inside rows, columns
-    cdef Py_ssize_t a, last = table.n_axes - 1
+    cdef Py_ssize_t a, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
     if not operands.in_place:
         return False
     if table.columns_first and images_are_rows(table, operands, box):
@@ -131,7 +132,9 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
     x = first_input(table, operands, box) + (box.groups * table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]
-    x += (box.size[last] + table.lanes - 1) // table.lanes * table.lanes * operands.x_strides[last + 1]
+    if not operands.joined_rows:
+        cells -= cells % table.lanes
+    x += cells * operands.x_strides[last + 1]
     return x <= operands.x_end
 
 

@@ -17,8 +17,8 @@ cdef struct Operands:
     bint in_strips  # x is packed strip by strip, for one pass
     bint joined_rows  # for one pass, several rows of cells are one line, as they follow each other
     bint one_pass  # the table allows to write sums as outputs at once, and y's rows are contiguous
-    # One pass, but through some lines of sums or, of words, of outputs: halves other than words, joined rows, streamed
-    # rows that are not whole cache lines.
+    # One pass, but through some lines of sums or, of words, of outputs: halves other than words, joined rows that are
+    # not whole vectors, streamed rows that are not whole cache lines.
     bint in_lines
     uint32_t least, most  # magnitudes of x that products of pieces keep, as the bits of floats
     const char *x

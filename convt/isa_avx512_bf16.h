@@ -288,7 +288,8 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *a
         words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
     convt_avx512_f32_interleave_registers(places / 2, words);
     UNROLLED (i, places) {
-        const __m256i halves = _mm512_extracti64x4_epi64((__m512i)words[i / 2], i % 2);
+        const __m512i both = (__m512i)words[i / 2];
+        const __m256i halves = i % 2 ? _mm512_extracti64x4_epi64(both, 1) : _mm512_castsi512_si256(both);
         if (past_caches)
             _mm256_stream_si256((__m256i *)(at + offsets[i]), halves);
         else if (!kept || kept > 16 * i)

@@ -45,8 +45,9 @@ enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
    one so many bytes further; unless `packed` is NULL too, the input is copied there. */
 typedef struct {
     ptrdiff_t length, count, x_line, out_line, channels, x_channel;
-    /* Unless `row` is 0, a line is several rows of so many outputs, whole vectors, that lie `row_skip` elements apart
-       in `out`, whole vectors too if these pass the caches; of the first there are `row_left`. */
+    /* Unless `row` is 0, the line, which is the only one, is several rows of so many outputs, whole vectors, that lie
+       `row_skip` elements apart in `out`, whole vectors too if these pass the caches; of the first there are
+       `row_left`. Of one class of 2 or 4 places only. */
     ptrdiff_t row, row_left, row_skip;
     void *packed;
     ptrdiff_t packed_line, packed_channel;

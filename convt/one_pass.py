@@ -50,8 +50,8 @@ class OnePass(NamedTuple):
     strips : bool
         The input is packed strip by strip.
     joins_rows : bool
-        Rows of cells are multiplied as one line; those that are packed strip by strip where they follow each other
-        in x, those of words where they do in y.
+        Rows of cells are multiplied as one line; those that are packed strip by strip or not at all where they
+        follow each other in x, those of words where they do in y.
     """
 
     possible: bool = False

@@ -369,7 +369,7 @@ def make_plan(
     if pieces > most_pieces(isa) or "tiles" in without:
         pieces = 0
     # Images of one position: the same chains of multiply-adds as with native weights.
-    paths = (CHANNELS,) if native else paths_worth_asking(geometry, isa, pieces)
+    paths = (CHANNELS,) if native else paths_worth_asking(geometry, dtype, isa, pieces)
 
     # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
     own = coalesce_axes(geometry) if once else coalesced
@@ -413,11 +413,11 @@ def make_plan(
     return fallback("no box of cells fits the scratch")
 
 
-def paths_worth_asking(geometry: Geometry, isa: str, pieces: int) -> tuple[Path, ...]:
+def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) -> tuple[Path, ...]:
     """Paths whose estimate can be the least."""
     paths: tuple[Path, ...] = VECTOR_PATHS
     if pieces and PIECE_PATHS:
-        if tile_limits(isa, False, pieces).unit == 1:
+        if dtype == "bfloat16" and tile_limits(isa, False, pieces).unit == 1:
             # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random
             # layers 35 had a lower estimate so; those of more channels took up to twice as long.
             few = geometry.in_channels // geometry.group <= FEW_WIDENED

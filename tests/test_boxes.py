@@ -45,7 +45,6 @@ def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, num
     assert (found.work.layout.box[1] % 16 == 0) == whole
 
 
-@pytest.mark.skipif(not built("avx512"), reason="a build without AVX-512")
 @given(
     axis=st.builds(
         Axis,
@@ -61,6 +60,7 @@ def test_classes_do_not_depend_on_more_than_a_kernels_reach(axis):
     assert tiling.axis_classes(tiling.without_size(axis)) == tiling.axis_classes(axis)
 
 
+@pytest.mark.skipif(not built("avx512"), reason="a build without AVX-512")
 def test_columns_first_holds_an_image_of_more_than_a_megabyte():
     geometry = Geometry(1, 1, 512, 512, (Axis(16, 3, 2, 1, 0, 33),) * 2)
     found = boxes.Boxes.of(geometry, cut(geometry), "float64", "avx512", paths.CHANNEL_COLUMNS, 0)

@@ -190,3 +190,20 @@ def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_sh
         layer = convt.ConvTranspose(w.astype(dtype), n_threads=1, **attributes)
         y = layer(given)
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_joined_rows_of_images_that_overlap_are_not_read_beyond_the_end(level, dtype):
+    """A last row ends within less than a vector of the end, but all rows together within more."""
+    width = 3 * tile_limits(level, dtype == np.float64, 0)[0] // 4
+    rng = np.random.default_rng(0)
+    memory = before_unreadable(integer_data(rng, 2 * 3 * width + 4).astype(dtype))
+    steps = [n * memory.itemsize for n in (4, 3 * width, width, 1)]
+    x = np.lib.stride_tricks.as_strided(memory, (2, 2, 3, width), steps, writeable=False)
+    w = integer_data(rng, (2, 1, 2, 4))
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), strides=[2, 4], n_threads=1)
+        assert layer.explain(x.shape)["tiles"]["joined rows"]
+        y = layer(x)
+    np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 4]}, dtype))
