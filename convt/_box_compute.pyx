@@ -224,13 +224,21 @@ cdef void choose_loads(BoxTable table, Operands *operands, cnp.ndarray x):
     operands.x_end = operands.x + (last_input + <Py_ssize_t> x.itemsize)
 
 
+cdef bint rows_begin_at(const Operands *operands, cnp.ndarray y, Py_ssize_t unit):
+    """Whether all rows of y begin at multiples of so many bytes."""
+    cdef Py_ssize_t a
+    cdef bint aligned = <size_t> operands.y % unit == 0
+    for a in range(y.ndim - 1):
+        aligned &= y.shape[a] == 1 or y.strides[a] % unit == 0
+    return aligned
+
+
 cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y):
     """Whether several rows of cells can be multiplied as one line: they follow each other in x or as they are packed.
 
     The outputs of words may be copied as floats: in y rows must follow each other, and begin where floats do.
     """
-    cdef Py_ssize_t a, last = table.n_axes - 1
-    cdef bint floats = <size_t> operands.y % sizeof(float) == 0
+    cdef Py_ssize_t last = table.n_axes - 1
     if not (table.joins_rows and operands.one_pass):
         return False
     if operands.in_strips or operands.in_place:
@@ -239,24 +247,7 @@ cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y)
         )
     if not table.words:
         return operands.plain
-    for a in range(y.ndim - 1):
-        floats &= y.shape[a] == 1 or y.strides[a] % <Py_ssize_t> sizeof(float) == 0
-    return floats and rows_follow(table, operands)
-
-
-cdef inline bint rows_are_vectors(BoxTable table) noexcept nogil:
-    """Whether rows of outputs are whole vectors, which tiles of joined rows write to where they belong."""
-    cdef Py_ssize_t last = table.n_axes - 1, outputs = table.axes[last, OUTPUT]
-    return outputs % table.lanes == 0 and outputs == table.axes[last, CELLS] * table.inner_places
-
-
-cdef bint rows_begin_at(const Operands *operands, cnp.ndarray y, Py_ssize_t unit):
-    """Whether all rows of y begin at multiples of so many bytes."""
-    cdef Py_ssize_t a
-    cdef bint aligned = <size_t> operands.y % unit == 0
-    for a in range(y.ndim - 1):
-        aligned &= y.shape[a] == 1 or y.strides[a] % unit == 0
-    return aligned
+    return rows_begin_at(operands, y, sizeof(float)) and rows_follow(table, operands)
 
 
 cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
@@ -273,7 +264,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.joined_rows = can_join_rows(table, operands, y)
-    apart = operands.joined_rows and rows_are_vectors(table)
+    apart = operands.joined_rows and table.rows_are_vectors
     if table.words:  # of whose outputs there are lines only so; LANES of them fill half a cache line
         apart = apart and (not operands.stream or rows_begin_at(operands, y, CACHE_LINE // 2))
         operands.in_lines = operands.joined_rows and not apart

@@ -291,6 +291,10 @@ cdef void multiply_lines(
         cells = strip_cells(table, operands, all_cells - begin)
         width = whole_vectors(table, cells)
         part.length = min(cells * table.inner_places, lines.length - begin * table.inner_places)
+        outputs_before = begin * table.inner_places
+        if lines.row:
+            part.row_left = lines.row - outputs_before % lines.row
+            outputs_before += outputs_before // lines.row * lines.row_skip
         together = lines_of_strip(table, cells)
         copies = source != NULL and table.most_sums >= MANY_SUMS and cells == width
         for line from 0 <= line < lines.count by together:
@@ -308,10 +312,6 @@ cdef void multiply_lines(
                 part.soon_vector = row_step if together > 1 else table.lanes * sizeof(real_t)
                 if not copies:
                     pack_strip(table, operands, &part, cells, strip, next_strip, x)
-            outputs_before = begin * table.inner_places
-            if lines.row:
-                part.row_left = lines.row - outputs_before % lines.row
-                outputs_before += outputs_before // lines.row * lines.row_skip
             moved = (outputs_before + line * lines.out_line) * item
             for i in range(outputs.n_tiles):
                 # Each of the first tiles fetches another vector of the next strip, or two if tiles are few: 64 channels

@@ -12,6 +12,7 @@ from convt._levels cimport (
 )
 
 from convt.geometry import ITEMSIZE
+from convt.one_pass import rows_are_vectors
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
 
@@ -140,6 +141,7 @@ cdef class BoxTable:
         self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
         self.together = 2
         self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows = work.one_pass
+        self.rows_are_vectors = rows_are_vectors(layout, self.lanes)
         if self.shares_loads:
             self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
             classes = classes_sharing_loads(classes, last.stride, self.most_rows)

@@ -322,7 +322,7 @@ def channel_cycles(work: Work) -> float:
     again = 1.03 if layout.most_taps > 1 else 0.98
     length = math.ceil(layout.run_length / parts)
     runs = layout.runs * parts
-    positions = runs * tile.cost(length) * tile.most / tile.cost(tile.most)
+    positions = runs * tile.positions(length)
     once += BEGIN_TILE_CYCLES * tiles * runs * math.ceil(length / tile.most)
     return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
@@ -484,16 +484,15 @@ def positions_in_tiles(work: Work, rows: int) -> float:
 def tile_cycles(work: Work) -> float:
     """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
-    half_tiles = layout.runs * tile.cost(layout.run_length) / tile.cost(tile.most) * tile.most / 16
+    half_tiles = layout.runs * tile.positions(layout.run_length) / 16
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     taps_and_columns = [(taps_inside(layout, c.shifts, bordered), block * len(c.places)) for c in layout.classes]
     factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
     if path.columns_first:
         factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
-        if (
-            work.dots and path.along_channels
-        ):  # of any number of positions: few took 0.37 to 1.1 of the time with it
-            half_tiles = tile.cost(layout.input_elements) / tile.cost(tile.most) * tile.most / 16
+        if work.dots and path.along_channels:
+            # In tiles of any number: few positions took 0.37 to 1.1 of the time.
+            half_tiles = tile.positions(layout.input_elements) / 16
         taps_and_columns = [(1.0, block * work.kernel)]
         if path.along_channels:
             added = column_additions(work) * layout.input_elements

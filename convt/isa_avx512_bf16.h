@@ -249,6 +249,14 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
     ((VECTOR)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(weights), (__m512bh)(inputs)))
 /* Two places fill a cache line, one half of it; three are written in halves. */
 #define ALIGNED(pointer, places) ((uintptr_t)(pointer) % ((places) % 2 ? 32 : 64) == 0)
+/* Of an even number of places, as words of two outputs. */
+INLINE void NAME(words_of_cells)(const int places, VECTOR *cells, VECTOR *words)
+{
+    UNROLLED (i, places / 2)
+        words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
+    convt_avx512_f32_interleave_registers(places / 2, words);
+}
+
 INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int kept, int past_caches)
 {
     if (places % 2) {
@@ -266,9 +274,7 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
         return;
     }
     VECTOR words[4];
-    UNROLLED (i, places / 2)
-        words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
-    convt_avx512_f32_interleave_registers(places / 2, words);
+    NAME(words_of_cells)(places, cells, words);
     UNROLLED (i, places / 2) {
         const int left = kept - 32 * i;
         if (past_caches)
@@ -279,14 +285,13 @@ INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int
             _mm512_mask_storeu_epi16(at + 32 * i, (1u << left) - 1, (__m512i)words[i]);
     }
 }
+
 /* The same of an even number of places, each half of a cache line to an offset of its own. */
 INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *at, const ptrdiff_t *offsets, int kept,
                                     int past_caches)
 {
     VECTOR words[4];
-    UNROLLED (i, places / 2)
-        words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
-    convt_avx512_f32_interleave_registers(places / 2, words);
+    NAME(words_of_cells)(places, cells, words);
     UNROLLED (i, places) {
         const __m512i both = (__m512i)words[i / 2];
         const __m256i halves = i % 2 ? _mm512_extracti64x4_epi64(both, 1) : _mm512_castsi512_si256(both);

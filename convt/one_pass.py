@@ -192,7 +192,7 @@ def streamed(geometry: Geometry, item: int, isa: str) -> bool:
 
 
 def rows_are_vectors(layout: BoxLayout, lanes: int) -> bool:
-    """Whether rows of outputs are whole vectors."""
+    """Whether rows of outputs are whole vectors, which tiles of joined rows write to where they belong."""
     last = layout.axes[-1]
     return last.output % lanes == 0 and last.output == last.cells * last.stride
 

@@ -269,6 +269,10 @@ class Tile(NamedTuple):
         positions = -(-length // self.unit) * self.unit
         return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
 
+    def positions(self, length: int) -> float:
+        """As many positions, of whole tiles, take as long as a run."""
+        return self.cost(length) / self.cost(self.most) * self.most
+
     def bordered_axes(self, run_axis: int, box: Sequence[int]) -> range:
         """The spatial axes at whose ends runs along those from `run_axis` on, of a box, leave out taps."""
         if not self.leave_out:
@@ -370,14 +374,14 @@ def cut(geometry: Geometry) -> Cells | None:
 
 
 def without_size(axis: Axis) -> Axis:
-    """The same axis with as few inputs and outputs as have its classes."""
+    """The same axis for any size: inputs and outputs beyond its kernel's reach do not change its classes."""
     reach = (axis.stride - 1 + axis.pad + (axis.kernel - 1) * axis.dilation) // axis.stride + 1
     return axis._replace(input=min(axis.input, reach), output=min(axis.output, reach * axis.stride))
 
 
 @lru_cache(maxsize=32)
 def classes_of(axes: tuple[Axis, ...]) -> tuple[tuple[TapClass, ...], tuple[tuple[int, ...], ...]]:
-    """The classes of some spatial axes, and the shifts on each axis."""
+    """The classes of some spatial axes, and the shifts on each axis; a layer asks for them at every size."""
     of_axes = [axis_classes(axis) for axis in axes]
     shifts = [tuple(shift for c in of_axis for shift in c.shifts) for of_axis in of_axes]
     if not all(shifts):
