@@ -65,6 +65,7 @@ cdef extern from "levels.h" nogil:
         int precision
         int places
         bint stream
+        bint fetch
         Py_ssize_t width
         char **first
         const Py_ssize_t *offsets

@@ -57,9 +57,10 @@ typedef struct {
 
 /* Rows of outputs that tiles of positions are written to: elements of `precision` 24 (float), 11 (float16) or 8
    (bfloat16) bits. Rows of cells of `places` outputs (1, 2, 4 or 8), `width` cells each, begin at first[0], first[1]
-   ..., and `offsets` bytes further those of every `places` rows of sums. */
+   ..., and `offsets` bytes further those of every `places` rows of sums. To `fetch`, ask for cache lines that are
+   written in parts before the products. */
 typedef struct {
-    int precision, places, stream;
+    int precision, places, stream, fetch;
     ptrdiff_t width;
     char *const *first;
     const ptrdiff_t *offsets;
