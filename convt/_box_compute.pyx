@@ -39,11 +39,6 @@ from convt.geometry import DTYPES
 
 cnp.import_array()
 
-cdef enum:
-    # Of y. Tiles of bfloat16 whose rows are not whole vectors (14x14 and 18x18 images, Zen 5) took 0.88 to 0.92 of the
-    # time from 9.6 MB on, 1.01 to 1.05 up to 8 MB. (Tile registers were not measured.)
-    FAR_BYTES = 1 << 23
-
 
 cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:
     """The next `size` bytes of a scratch, in whole cache lines."""
@@ -266,7 +261,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
-    operands.far = y.nbytes >= FAR_BYTES
+    operands.fetch = y.nbytes >= table.level.tiles.fetch_bytes
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.joined_rows = can_join_rows(table, operands, y)

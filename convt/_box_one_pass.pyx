@@ -448,7 +448,7 @@ cdef void list_rows(
     rows.precision = precision_in_place(operands, operands.y_strides[last + 1])
     rows.places = table.inner_places
     rows.stream = operands.stream
-    rows.fetch = operands.far
+    rows.fetch = operands.fetch
     rows.first = first
     for a in range(last):
         n *= box.size[a]

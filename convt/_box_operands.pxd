@@ -13,7 +13,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
-    bint far  # so large, too, that cache lines which are written in parts come from memory
+    bint fetch  # so large, too, that tiles of pieces ask early for the cache lines that they write parts of
     bint in_place  # x can be multiplied where it lies, if there is enough of it behind what is needed
     bint in_strips  # x is packed strip by strip, for one pass
     bint joined_rows  # for one pass, several rows of cells are one line, as they follow each other

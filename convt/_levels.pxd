@@ -179,6 +179,7 @@ cdef extern from "levels.h" nogil:
         int unit
         int most_pieces
         Py_ssize_t stream_bytes
+        Py_ssize_t fetch_bytes
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(

@@ -123,6 +123,7 @@ typedef struct {
     int unit;               /* of its positions: whole ones are read and written */
     int most_pieces;        /* of an element that are worth it */
     ptrdiff_t stream_bytes; /* results of halves of so many pass the caches */
+    ptrdiff_t fetch_bytes;  /* of results of so many, lines written in parts are fetched before the products */
     void (*configure)(void);
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap, ptrdiff_t pairs,

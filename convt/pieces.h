@@ -177,7 +177,7 @@ INLINE void convt_pieces_columns_out(convt_pieces_positions *multiply, int piece
     for (int done = 0; done < columns; done += 32) {
         const int some = columns - done < 32 ? columns - done : 32;
         const ptrdiff_t *offsets = y->offsets + done / y->places;
-        for (int i = 0; i < some / y->places && y->fetch && !whole; i++)
+        for (int i = 0; y->fetch && !whole && i < some / y->places; i++)
             for (int part = 0; part < count; part++)
                 __builtin_prefetch(parts[part].y + offsets[i] + 2 * __builtin_ctz(parts[part].words), 1, 3);
         multiply(pieces, some, n, taps, pairs, x, x_step, w + done * column, NULL, (float *)sums, 32);
