@@ -181,11 +181,11 @@ cdef bint run_tasks(
     char *scratch,
     Py_ssize_t scratch_step,
     int n_threads,
-) noexcept nogil:
+) noexcept:
     """Returns whether a task refused its operands."""
     cdef Py_ssize_t task, refused = 0, tasks = (table.group + groups - 1) // groups * table.chains * splits
     cdef uint64_t found
-    for task in prange(tasks, schedule="dynamic", num_threads=n_threads):
+    for task in prange(tasks, nogil=True, schedule="dynamic", num_threads=n_threads):
         found = begin_floating()
         refused += run_task(
             table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step

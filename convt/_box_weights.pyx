@@ -376,13 +376,13 @@ cdef void gather_columns(
 cdef bint pack_all(
     BoxTable table, const Given *array, const real_t[::1] b, real_t[::1] weights, real_t[::1] bias,
     uint32_t[:, ::1] magnitudes, Py_ssize_t parts, real_t[:, ::1] wide,
-) noexcept nogil:
+) noexcept:
     """In `parts` parts of the input channels of a block. Returns whether all weights are finite, or `magnitudes` what
     tile registers want to know: of each part the least other than 0, less 1, and the greatest.
     """
     cdef Py_ssize_t task, infinite = 0
     cdef uint64_t found
-    for task in prange(magnitudes.shape[0], schedule="dynamic", num_threads=wide.shape[0]):
+    for task in prange(magnitudes.shape[0], nogil=True, schedule="dynamic", num_threads=wide.shape[0]):
         found = begin_floating()
         infinite += not pack_task(
             table, array, &b[0], parts, task, &weights[0], &bias[0], &magnitudes[task, 0], &wide[threadid(), 0]

@@ -300,10 +300,10 @@ cdef void run_tasks(
     Py_ssize_t bands,
     Py_ssize_t tasks,
     char[:, ::1] scratch,
-) noexcept nogil:
+) noexcept:
     cdef Py_ssize_t task
     cdef uint64_t found
-    for task in prange(tasks, schedule="dynamic", num_threads=scratch.shape[0]):
+    for task in prange(tasks, nogil=True, schedule="dynamic", num_threads=scratch.shape[0]):
         found = begin_floating()
         run_task(table, operands, weights, bias, bands, task, &scratch[threadid(), 0])
         end_floating(found)

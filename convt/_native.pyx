@@ -123,10 +123,10 @@ cdef void run_strip(
 cdef void run_tasks(
     const Operands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
     int64_t strip, real_t[:, ::1] sums,
-) noexcept nogil:
+) noexcept:
     cdef int64_t task, columns = operands.columns, strips = (columns + strip - 1) // strip
     cdef uint64_t found
-    for task in prange(x.shape[0] * strips, schedule="dynamic", num_threads=sums.shape[0]):
+    for task in prange(x.shape[0] * strips, nogil=True, schedule="dynamic", num_threads=sums.shape[0]):
         found = begin_floating()
         run_strip(
             operands, x, bias, output_of, task // strips, task % strips * strip,

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
 INT64_MAX = 2**63 - 1
+MOST_OUTPUTS = (INT64_MAX - 4096) // 8  # of float64, with room to align them
 QUOTE = reprlib.Repr()
 QUOTE.maxtuple = QUOTE.maxlist = 12
 QUOTE.maxstring = QUOTE.maxother = 80
@@ -260,7 +261,7 @@ class _Rules:
                 )
             axes.append(Axis(size, kernel, stride, dilation, pad, output))
         geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
-        if math.prod(max(n, 1) for n in geometry.output_shape) > INT64_MAX // 8:
+        if math.prod(max(n, 1) for n in geometry.output_shape) > MOST_OUTPUTS:
             raise ValueError(
                 f"{cause}: expected an output whose bytes int64 can count, got shape {geometry.output_shape}, "
                 "which overflows it"

@@ -308,7 +308,7 @@ class ConvTranspose(Layer):
         )
 
     def __getstate__(self) -> dict:
-        return {name: getattr(self, name) for name in ("_rules", "_w", "_b", "_n_threads", "_precision")}
+        return {name: getattr(self, "_" + name) for name in ("rules", "w", "b", "n_threads", "precision")}
 
     def __setstate__(self, state: dict) -> None:
-        super().__init__(*state.values())
+        super().__init__(**state)

@@ -27,10 +27,14 @@ static inline int omp_get_max_threads(void)
 #include <xmmintrin.h>
 #endif
 
-/* Processors that the calling thread may run on now, 0 if unknown. Not omp_get_num_procs: LLVM's OpenMP reads the
-   affinity once, when it starts. */
+/* Processors that the calling thread may run on now, 0 if unknown. omp_get_num_procs is asked only where OpenMP binds
+   its threads, the caller to one processor: LLVM's OpenMP reads the affinity once, when it starts. */
 static inline int convt_processors(void)
 {
+#ifdef _OPENMP
+    if (omp_get_proc_bind() != omp_proc_bind_false)
+        return omp_get_num_procs();
+#endif
 #ifdef __linux__
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;

@@ -35,8 +35,7 @@ def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: 
     """Bias ``(M,)``, or None for zeros, as ``(group, tiles, tile)``; `outputs` channels per group."""
     tiles = -(-outputs // tile)
     packed = np.zeros((group, tiles * tile), SUM_DTYPE[dtype])
-    if b is not None:
-        packed[:, :outputs] = widen(b, packed.dtype.type).reshape(group, outputs)
+    packed[:, :outputs] = bias_of_sums(b, SUM_DTYPE[dtype], group * outputs).reshape(group, outputs)
     return packed.reshape(group, tiles, tile)
 
 

@@ -278,8 +278,9 @@ class NativePlan(Plan):
             inside = (place >= 0) & (place < axis.output) & (output_of[:, None] >= 0)
             output_of = np.where(inside, output_of[:, None] * axis.output + place, -1).reshape(-1)
         self.output_of = output_of
-        self.in_order = np.array_equal(output_of, np.arange(math.prod(self.output_shape[2:])))
-        self.fills_outputs = np.count_nonzero(output_of >= 0) == math.prod(self.output_shape[2:])
+        outputs = math.prod(self.output_shape[2:])  # may be many more than kernel positions
+        self.in_order = output_of.size == outputs and np.array_equal(output_of, np.arange(outputs))
+        self.fills_outputs = np.count_nonzero(output_of >= 0) == outputs
 
     @property
     def tiles(self) -> dict[str, object]:

@@ -80,6 +80,7 @@ ONNX = [
     ("a stride exceeds int64", ValueError, "strides[0]:", {"strides": [2**63, 1]}),
     ("the sizes overflow int64", ValueError, f"stride {2**62}", {"strides": [2**62, 1]}),
     ("the output overflows int64", ValueError, "x, strides: ", {"strides": [2**50, 2**20]}),
+    ("the output just overflows int64", ValueError, "output_shape: ", {"output_shape": [1, 2**60 - 1]}),
     ("dilations are too few", ValueError, "dilations:", {"dilations": [1]}),
     ("a dilation is zero", ValueError, "dilations[0]:", {"dilations": [0, 1]}),
     ("a dilation is a float", TypeError, "dilations[1]:", {"dilations": [1, 1.5]}),

@@ -62,6 +62,11 @@ def test_strips_of_native_weights_do_not_change_bits(dtype):
     np.testing.assert_array_equal(one(x), three(x))
 
 
+def test_few_kernel_positions_of_a_huge_output_take_no_memory():
+    one = convt.ConvTranspose(np.ones((1, 1, 2), np.float32), output_shape=[10**12])
+    assert one.explain((1, 1, 1))["output_shape"] == (1, 1, 10**12)
+
+
 def test_keeps_its_own_weights():
     w, b = W.copy(), B.copy()
     one = convt.ConvTranspose(w, b, **ATTRIBUTES)

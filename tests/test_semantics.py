@@ -278,6 +278,15 @@ def test_no_tap_gives_positive_zero():
     assert not np.signbit(y.ravel()[1])
 
 
+@pytest.mark.parametrize("weight", [1, np.inf])
+def test_a_bias_of_negative_zero_gives_positive_zero(weight):
+    """Whatever the path: an Inf among the weights of another channel wants another."""
+    y = convt.conv_transpose(
+        line((0, 0)), np.array([[[1], [weight]]], np.float32), line((-0.0, 0)).ravel(), strides=[3]
+    )
+    assert not np.signbit(y[0, 0, 1])
+
+
 def test_float16_sums_in_float32_and_rounds_once():
     # 2048 + 1 + 1 is 2048 in float16 arithmetic, whatever the order of rounding after each step.
     x = np.array([[[2048], [1], [1]]], np.float16)

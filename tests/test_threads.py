@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -65,6 +68,42 @@ def test_affinity_of_the_moment():
         assert threads.resolve(None) == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_openmp_that_binds_its_threads_has_all_processors():
+    """It leaves the calling thread one of them."""
+    program = "from convt import threads; print(threads.resolve(None))"
+    counts = [
+        int(subprocess.check_output([sys.executable, "-c", program], env={**os.environ, "OMP_PROC_BIND": bind}))
+        for bind in ("false", "true")
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_other_python_threads_run_during_a_call():
+    """The interpreter takes the lock from no thread that does not give it away."""
+    layer = convt.ConvTranspose(np.ones((64, 64, 4, 4), np.float32), strides=[2, 2], n_threads=1)
+    x = np.ones((16, 64, 64, 64), np.float32)
+    layer(x)
+    began, ended = threading.Event(), False
+
+    def call():
+        nonlocal ended
+        began.set()
+        layer(x)
+        ended = True
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=call)
+    try:
+        sys.setswitchinterval(1000)
+        thread.start()
+        began.wait()
+        ended_first = ended
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not ended_first
 
 
 def test_large_work_uses_the_threads_it_is_given():
