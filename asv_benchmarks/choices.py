@@ -14,7 +14,8 @@ import numpy as np
 from benchmarks.layers import arrays, attributes
 
 import convt
-from convt import plan
+from convt import planner
+from convt.paths import PIECE_PATHS, VECTOR_PATHS
 
 CHANNELS = (1, 3, 8, 12, 16, 21, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024)
 # kernel, stride, pad before and after, output_padding
@@ -50,23 +51,24 @@ def random_layer(rng):
 
 def layers_by_path(layer, x, w, b):
     """The layer as every path computes it; the chosen one first."""
-    vectors, tiles, rows = plan.VECTOR_PATHS, plan.PIECE_PATHS, plan.phase_rows_cycles
+    asked, rows = planner.paths_worth_asking, planner.phase_rows_cycles
     found = {}
     try:
-        for paths in ((*vectors, *tiles), *((path,) for path in (*vectors, *tiles))):
-            plan.VECTOR_PATHS, plan.PIECE_PATHS = (
-                tuple(p for p in paths if p in some) for some in (vectors, tiles)
-            )
-            plan.phase_rows_cycles = rows if len(paths) > 1 else lambda geometry: math.inf
-            plan.make_plan.cache_clear()
+        for path in (None, *VECTOR_PATHS, *PIECE_PATHS):
+            if path:
+                planner.paths_worth_asking = lambda geometry, dtype, isa, pieces, path=path: (
+                    (path,) if pieces or not path.in_pieces else ()
+                )
+                planner.phase_rows_cycles = lambda geometry: math.inf
+            planner.make_plan.cache_clear()
             computed = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
             name = computed.explain(x.shape)["kernel"]
-            if len(paths) > 1 or name == paths[0].name:
+            if path is None or name == path.name:
                 found.setdefault(name, computed)
                 computed(x)  # plans and packs
     finally:
-        plan.VECTOR_PATHS, plan.PIECE_PATHS, plan.phase_rows_cycles = vectors, tiles, rows
-        plan.make_plan.cache_clear()
+        planner.paths_worth_asking, planner.phase_rows_cycles = asked, rows
+        planner.make_plan.cache_clear()
     return found
 
 

@@ -4,7 +4,8 @@ The way through the package, top to bottom; each floor knows only those below::
 
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
-    plan                      geometry -> path, tasks, threads
+    planner                   geometry -> path, tasks, threads
+    plan                      what then runs: weights packed, kernels called, explained
     boxes, cost               for each path how large its boxes are, and what they would cost
     shares                    into how many tasks boxes are dealt out to threads
     work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once
@@ -24,6 +25,7 @@ The way through the package, top to bottom; each floor knows only those below::
     packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
+    phases                    which kernel positions meet which outputs of an axis
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from convt.geometry import Geometry
-from convt.plan import Phase
+from convt.phases import Phase
 
 class PhaseTable:
     def __init__(self, geometry: Geometry, phases: Sequence[Phase]) -> None: ...

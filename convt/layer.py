@@ -120,7 +120,7 @@ class Layer:
 
     def _plan(self, x_shape: tuple[int, ...], *without: str, name: str = "") -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
-        from convt.plan import make_plan
+        from convt.planner import make_plan
 
         limit = threads.resolve(self._n_threads)
         geometry = geometry_of(self._rules, x_shape, name)

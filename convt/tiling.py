@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from convt._levels import MAX_AXES, MOST_ZEROS, WAITING_POSITIONS
 from convt.geometry import Axis, Geometry
+from convt.phases import phases
 
 # Bytes of a box's sums per thread. With the input they stay in a 2 MB second-level cache, weights in use included.
 SUMS_BYTES = 1 << 19
@@ -204,16 +205,13 @@ class AxisClass(NamedTuple):
 
 def axis_classes(axis: Axis) -> list[AxisClass]:
     """The classes of one axis."""
-    taps: dict[int, list[tuple[int, int]]] = {}
-    for k in range(axis.kernel):
-        back, residue = divmod(k * axis.dilation, axis.stride)
-        taps.setdefault(residue, []).append((back, k))
+    taps = {phase.residue: phase.taps for phase in phases(axis.kernel, axis.stride, axis.dilation)}
     cells = -(-axis.output // axis.stride)
     groups: dict[tuple[int, ...], tuple[list[int], list[tuple[int, ...]]]] = {}
     for place in range(min(axis.stride, axis.output)):
         ahead, residue = divmod(place + axis.pad, axis.stride)
         # Taps that meet no input in any cell would only widen the box.
-        pairs = [(ahead - back, k) for back, k in taps.get(residue, ()) if -cells < ahead - back < axis.input]
+        pairs = [(ahead - back, k) for k, back in taps.get(residue, ()) if -cells < ahead - back < axis.input]
         shifts = tuple(shift for shift, _ in pairs)
         places, kernel = groups.setdefault(shifts, ([], []))
         places.append(place)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convt import isa, plan
+from convt import isa, planner
 
 MICRO_KERNELS = Path(__file__).parent / "micro_kernels.c"
 
@@ -53,5 +53,5 @@ def each_isa(request, monkeypatch):
 def threads_for_any_work():
     """Small cases must really run on as many threads as they ask for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "MACS_PER_THREAD", 1)
+        patch.setattr(planner, "CYCLES_PER_THREAD", 1)
         yield

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ways import LEVELS, VECTOR_LEVELS, bits, every_way, forced, in_pieces
 
 import convt
-from convt import boxes, paths, plan, tiling
+from convt import boxes, paths, planner, tiling
 from convt._levels import tile_limits
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
@@ -253,7 +253,7 @@ def test_products_of_a_small_image_are_bounded():
 @pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (8, 8), (16, 16)])
 def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
     axes = tuple(Axis(n, 4, 2, 1, 1, 2 * n) for n in sizes)
-    chosen = plan.make_plan(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True)
+    chosen = planner.make_plan(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True)
     assert chosen.workspace <= 4 << 20
 
 
@@ -261,7 +261,7 @@ def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_scratch_of_one_call_is_bounded_for_a_large_kernel(level, dtype):
     axes = (Axis(2, 120_000, 4096, 1, 0, 124_096),)
-    chosen = plan.make_plan(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True)
+    chosen = planner.make_plan(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True)
     assert chosen.workspace <= 4 << 20
 
 
@@ -275,7 +275,7 @@ def test_scratch_is_bounded_for_cells_of_many_places(level, dtype, channels, out
     """Tile registers write sums of whole tiles: up to 15 positions more, of thousands of columns."""
     axes = (Axis(size, kernel, stride, 1, 0, (size - 1) * stride + kernel),) * 2
     for threads, once in itertools.product((1, 3), (False, True)):
-        chosen = plan.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
+        chosen = planner.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
         assert chosen.workspace <= 4 << 20
 
 
@@ -284,6 +284,6 @@ def test_scratch_of_panels_is_bounded():
     axes = (Axis(2, 8, 8, 1, 0, 16), Axis(2, 20, 100, 1, 0, 120))
     for once in (False, True):
         assert (
-            plan.make_plan(Geometry(1, 1, 4096, 32, axes), "bfloat16", LEVELS[-1], 1, once=once).workspace
+            planner.make_plan(Geometry(1, 1, 4096, 32, axes), "bfloat16", LEVELS[-1], 1, once=once).workspace
             <= 4 << 20
         )

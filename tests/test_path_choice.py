@@ -6,7 +6,7 @@ from cases import BFLOAT16, oracle
 from ways import LEVELS, WORD_LEVELS, bits, dtype_of, every_way, forced, in_pieces
 
 import convt
-from convt import paths, plan
+from convt import paths, planner
 from convt._levels import most_pieces, multiplies_words
 from convt.geometry import Axis, Geometry, OnnxRules
 
@@ -63,7 +63,7 @@ def test_columns_are_not_first_where_they_would_round_more_often(level, channels
 @pytest.mark.skipif("avx2" not in LEVELS, reason="needs vectors")
 def test_a_long_kernel_takes_a_vectorised_path():
     geometry = Geometry(1, 1, 4, 1, (Axis(20_000, 300_000, 16, 1, 0, 619_984),))
-    assert plan.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
+    assert planner.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
@@ -90,7 +90,7 @@ FEW_POSITIONS = pytest.mark.parametrize(
 
 def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1):
     geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
-    return plan.make_plan(geometry, np.dtype(dtype).name, level, threads, once=once).path
+    return planner.make_plan(geometry, np.dtype(dtype).name, level, threads, once=once).path
 
 
 @FEW_POSITIONS

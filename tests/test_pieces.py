@@ -5,10 +5,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from cases import BFLOAT16, LAYOUTS, as_layout, oracle
-from ways import bits
+from ways import bits, forced
 
 import convt
-from convt import isa, paths, plan
+from convt import isa, paths
 from convt._levels import most_pieces, multiplies_words
 
 PIECES = {"float16": 2, "float32": 3, "bfloat16": 1}
@@ -90,16 +90,12 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, level, dtype,
 
 @each_tiled_path(paths.PIECE_PATHS, np.float32, BFLOAT16)
 @pytest.mark.parametrize("bias", [2.0**-102, 2.0**-103, 2.0**-130, -(2.0**-130)])
-def test_a_small_bias_is_kept_where_nothing_is_added(monkeypatch, path, level, dtype, bias):
+def test_a_small_bias_is_kept_where_nothing_is_added(path, level, dtype, bias):
     """Products of pairs flush subnormals, and so does the processor's rounding to bfloat16."""
-    monkeypatch.setenv("CONVT_ISA", level)
-    monkeypatch.setattr(plan, "VECTOR_PATHS", ())
-    monkeypatch.setattr(plan, "PIECE_PATHS", (path,))
-    plan.make_plan.cache_clear()
     kernel = 3 if path.image_runs else 2
     x, w = np.zeros((2, 64, 9, 9), dtype), np.ones((64, 48, kernel, kernel), dtype)
-    y = convt.conv_transpose(x, w, np.full(48, bias, dtype), strides=[2, 2])
-    plan.make_plan.cache_clear()
+    with forced((level, path)):
+        y = convt.conv_transpose(x, w, np.full(48, bias, dtype), strides=[2, 2])
     assert (y.astype(np.float32) == np.float32(bias)).all()
 
 
@@ -121,15 +117,11 @@ def test_limits_of_magnitudes(monkeypatch, path, level, dtype, value, refused):
     def prepare(*arguments):
         raise AssertionError("took the vector path")
 
-    monkeypatch.setenv("CONVT_ISA", level)
-    monkeypatch.setattr(plan, "VECTOR_PATHS", ())
-    monkeypatch.setattr(plan, "PIECE_PATHS", (path,))
-    plan.make_plan.cache_clear()
-    layer = convt.ConvTranspose(np.ones((32, 32, 2, 2), dtype), strides=[2, 2])
     x = np.ones((1, 32, 5, 7), dtype)
-    layer(x)
-    plan.make_plan.cache_clear()
-    assert layer.explain(x.shape)["kernel"] == path.name
+    with forced((level, path)):
+        layer = convt.ConvTranspose(np.ones((32, 32, 2, 2), dtype), strides=[2, 2])
+        layer(x)
+        assert layer.explain(x.shape)["kernel"] == path.name
     monkeypatch.setattr(layer, "_prepare", prepare)
     x[0, 17, 3, 5] = value
     with pytest.raises(AssertionError) if refused else nullcontext():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import convt
-from convt import plan
+from convt import planner
 from convt.geometry import OnnxRules
 
 pytestmark = [
@@ -71,11 +71,11 @@ def test_bits_of_the_result(dtype, images, bits):
 @pytest.mark.parametrize("images", [False, True], ids=["", "one position"])
 def test_bits_of_what_a_pool_computes(images, bits, each_isa, monkeypatch):
     """Its threads are made by a thread that flushes or rounds otherwise, as `Layer` would not let it."""
-    monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)
+    monkeypatch.setattr(planner, "CYCLES_PER_THREAD", 1)
     x, w = operands("float32", images)
     geometry = OnnxRules(w.shape, strides=[2, 2]).geometry(x.shape)
     without = frozenset({"tiles"})  # which such magnitudes are not for
-    chosen = plan.make_plan.__wrapped__(geometry, "float32", each_isa, 4, without=without)
+    chosen = planner.make_plan.__wrapped__(geometry, "float32", each_isa, 4, without=without)
     assert chosen.threads > 1
     expected, result = np.empty((2, *chosen.output_shape), np.float32)
     assert chosen.run(x, expected, chosen.pack(w, None))

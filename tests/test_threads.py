@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import convt
-from convt import plan, threads
+from convt import planner, threads
 
 X = np.ones((4, 16, 32, 32), np.float32)
 W = np.ones((16, 16, 3, 3), np.float32)
@@ -115,7 +115,7 @@ def test_small_work_stays_serial():
 
 
 def test_no_more_threads_than_tasks(monkeypatch):
-    monkeypatch.setattr(plan, "MACS_PER_THREAD", 1)  # the work would be enough for all
+    monkeypatch.setattr(planner, "CYCLES_PER_THREAD", 1)  # the work would be enough for all
     layer = convt.ConvTranspose(np.ones((4096, 1, 1), np.float32), n_threads=64)
     report = layer.explain((1, 4096, 3))
     assert report["threads"] <= report["tiles"]["tasks"] <= 3
@@ -123,7 +123,7 @@ def test_no_more_threads_than_tasks(monkeypatch):
 
 def test_a_call_asks_for_no_more_threads_than_the_limit():
     layer = convt.ConvTranspose(np.ones((512, 512, 16), np.float32), n_threads=10**6)
-    assert layer.explain((1024, 512, 4096))["threads"] <= plan.MOST_THREADS
+    assert layer.explain((1024, 512, 4096))["threads"] <= planner.MOST_THREADS
 
 
 @pytest.mark.parametrize(

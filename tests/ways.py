@@ -10,7 +10,7 @@ import pytest
 from cases import BFLOAT16
 from hypothesis import strategies as st
 
-from convt import isa, paths, plan
+from convt import isa, paths, planner
 from convt._levels import most_pieces, multiplies_words
 
 # Every path of every level that this machine has; those of vectors are the same where there are pieces besides.
@@ -49,12 +49,16 @@ def forced(way):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVT_ISA", level)
         if path:
-            patch.setattr(plan, "VECTOR_PATHS", () if path.in_pieces else (path,))
-            patch.setattr(plan, "PIECE_PATHS", (path,) if path.in_pieces else ())
-            patch.setattr(plan, "phase_rows_cycles", lambda geometry: math.inf)
-        plan.make_plan.cache_clear()
+            patch.setattr(planner, "paths_worth_asking", only(path))
+            patch.setattr(planner, "phase_rows_cycles", lambda geometry: math.inf)
+        planner.make_plan.cache_clear()
         yield
-    plan.make_plan.cache_clear()
+    planner.make_plan.cache_clear()
+
+
+def only(path):
+    """What the planner asks of one path."""
+    return lambda geometry, dtype, isa, pieces: (path,) if pieces or not path.in_pieces else ()
 
 
 def bits(array):

@@ -1,0 +1,245 @@
+"""From geometry to plan: the path of the least estimate, in how many tasks, on how many threads."""
+
+import math
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from convt._levels import most_pieces, tile_limits
+from convt.boxes import Boxes
+from convt.coalesce import as_product, coalesce_axes
+from convt.cost import phase_rows_cycles
+from convt.geometry import Geometry
+from convt.paths import (
+    CHANNEL_TILE_COLUMNS,
+    CHANNEL_TILES,
+    CHANNELS,
+    PIECE_PATHS,
+    POSITIONS,
+    VECTOR_PATHS,
+    Path,
+    pieces_of,
+)
+from convt.plan import BoxPlan, NativePlan, Plan, RowPlan
+from convt.tiling import Cells, cut
+
+# Images of one position want the weights that they use packed if these are no more than this part of all, read in
+# every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
+PACKED_USE = 0.5
+
+FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
+
+# A thread is worth waking for so many estimated cycles: two of a pool that waits take 0.67 of the time of one for
+# 22 microseconds of work. Counted in multiplications, layers of few of them but many outputs stayed on one thread:
+# two took 0.57 (float32) and 0.63 of the time (bfloat16; random layers).
+CYCLES_PER_THREAD = 50_000
+NATIVE_CYCLES = 0.25  # of a weight that is read once: 1.6 to 6 MB, all dtypes, Zen 5
+
+# Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
+
+# Scratch bytes per thread. Kernels of thousands of positions, whose sums of whole tiles take more, go another way.
+MOST_WORKSPACE = 4 << 20
+
+
+class Call(NamedTuple):
+    """What is planned, as `make_plan` is asked."""
+
+    geometry: Geometry
+    dtype: str
+    isa: str
+    threads: int
+    precision: str
+    without: frozenset[str]
+    once: bool
+
+    @property
+    def reads_weights_once(self) -> bool:
+        """Whether images are so few and small that packing weights would take longer than multiplying by them."""
+        geometry = self.geometry
+        few = geometry.batch <= 6 and all(axis.input == 1 for axis in geometry.axes)
+        return few and min(geometry.in_channels, *geometry.output_shape) > 0
+
+    @property
+    def pieces(self) -> int:
+        """bfloat16 pieces that an element is multiplied in; 0 if it is not."""
+        pieces = pieces_of(self.dtype, self.precision)
+        return 0 if pieces > most_pieces(self.isa) or "tiles" in self.without else pieces
+
+    def threads_for(self, cycles: float) -> int:
+        """Threads that are worth waking for work of so many cycles."""
+        return int(max(1, min(self.threads, MOST_THREADS, cycles // CYCLES_PER_THREAD)))
+
+    def by_rows(self, reason: str) -> Plan:
+        """In phases of rows."""
+        threads = self.threads_for(phase_rows_cycles(self.geometry))
+        return RowPlan(self.geometry, self.dtype, self.isa, threads, reason)
+
+    def from_native_weights(self, reason: str) -> Plan:
+        """From the weights as they are."""
+        weights = self.geometry.macs / self.geometry.batch
+        return NativePlan(self.geometry, self.dtype, self.isa, self.threads_for(NATIVE_CYCLES * weights), reason)
+
+    def without_boxes(self, reason: str) -> Plan:
+        """The one of both that suits the images."""
+        return self.from_native_weights(reason) if self.reads_weights_once else self.by_rows(reason)
+
+
+class PathBoxes(NamedTuple):
+    """The output cut into cells, and the boxes of these that paths would compute."""
+
+    cells: Cells
+    by_path: dict[Path, Boxes]
+
+    @classmethod
+    def of(cls, geometry: Geometry, call: Call, paths: Iterable[Path]) -> "PathBoxes | None":
+        """Those of a geometry with coalesced axes; None if they make too many kinds of cells."""
+        cells = cut(geometry)
+        if cells is None:
+            return None
+        pieces = call.pieces
+        found = ((path, Boxes.of(geometry, cells, call.dtype, call.isa, path, pieces)) for path in paths)
+        return cls(cells, {path: boxes for path, boxes in found if boxes})
+
+
+@lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
+def make_plan(
+    geometry: Geometry,
+    dtype: str,
+    isa: str,
+    threads: int,
+    precision: str = "highest",
+    without: frozenset[str] = frozenset(),
+    once: bool = False,
+) -> Plan:
+    """Plan a call for at most `threads` threads; `without` holds the kinds that refused its operands.
+
+    Weights used `once` are not worth packing where they need not be: large ones of few positions go another way
+    than those of a layer. The path must not depend on the threads: each has an order of summation of its own.
+    """
+    call = Call(geometry, dtype, isa, threads, precision, without, once)
+    plan = plan_without_boxes(call)
+    if plan:
+        return plan
+    native = call.reads_weights_once
+    # Images of one position: the same chains of multiply-adds as with native weights.
+    paths = (CHANNELS,) if native else paths_worth_asking(geometry, dtype, isa, call.pieces)
+    product = coalesce_axes(as_product(geometry))
+    by_product = PathBoxes.of(product, call, paths)
+    if by_product is None:
+        return call.without_boxes("cells of too many axes or places")
+    # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
+    own = coalesce_axes(geometry) if once else product
+    by_kernel = PathBoxes.of(own, call, paths) if own != product else None
+    # Threads decide whether tiles or panels of them refuse an operand: no weights are multiplied in order then.
+    in_order = once and not without & {"panels", "tiles"}
+    cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
+    reason = reason_of(call, cycles)
+    rows = phase_rows_cycles(geometry)
+    if not native and rows < min(cycles.values(), default=0):
+        plan = call.by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
+        if plan.workspace <= MOST_WORKSPACE:
+            return plan
+    plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
+    return plan or call.without_boxes("no box of cells fits the scratch")
+
+
+def plan_without_boxes(call: Call) -> Plan | None:
+    """The plan of a call that leaves no choice."""
+    geometry = call.geometry
+    if call.isa == "generic":
+        return call.by_rows("the generic level has one path for every shape")
+    if call.reads_weights_once and (call.once or used_kernel(geometry) > PACKED_USE or "vectors" in call.without):
+        return call.from_native_weights("few images of one position read every weight once")
+    if "vectors" in call.without:
+        return call.by_rows("a weight is Inf or NaN and must not meet the border's zeros")
+    if 0 in (geometry.in_channels, *geometry.output_shape):
+        return call.by_rows("nothing to multiply")
+    return None
+
+
+def used_kernel(geometry: Geometry) -> float:
+    """The part of the kernel positions that an image of one position meets outputs with."""
+    return math.prod(
+        sum(0 <= k * a.dilation - a.pad < a.output for k in range(a.kernel)) / a.kernel for a in geometry.axes
+    )
+
+
+def reason_of(call: Call, cycles: dict[Path, float]) -> str:
+    """Why the path of the least estimate is chosen, for people."""
+    if call.reads_weights_once:
+        reason = "images of one position use few of the weights, packed once"
+    else:
+        least_first = sorted((path for path in cycles if cycles[path] < math.inf), key=cycles.__getitem__)
+        estimated = (f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
+        reason = "least estimate: " + ", ".join(estimated)
+    if "tiles" in call.without:
+        reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
+    return reason
+
+
+def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], reason: str) -> Plan | None:
+    """The plan of the least estimate whose scratch is not too large, by the first of `ways` that has its path."""
+    in_panels = call.once and "panels" not in call.without
+    for path in sorted(cycles, key=cycles.__getitem__):
+        threads = call.threads_for(cycles[path])
+        for cells, by_path in ways:
+            if path not in by_path:
+                continue
+            boxes = by_path[path]
+            whole = BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, boxes, call.once)
+            if whole.workspace > MOST_WORKSPACE:
+                reason += f"; {path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
+                continue
+            for panels in boxes_in_panels(call.geometry, boxes, cells, threads) if in_panels else ():
+                plan = BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, panels, call.once)
+                if plan.workspace <= MOST_WORKSPACE:
+                    return plan
+            shared = boxes.for_threads(cells, threads)
+            if (shared.work.layout.box, shared.work.layout.chain) == (whole.box, whole.chain):
+                return whole
+            return BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, shared, call.once)
+    return None
+
+
+def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) -> tuple[Path, ...]:
+    """Paths whose estimate can be the least."""
+    paths: tuple[Path, ...] = VECTOR_PATHS
+    if pieces:
+        if dtype == "bfloat16" and tile_limits(isa, False, pieces).unit == 1:
+            # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random
+            # layers 35 had a lower estimate so; those of more channels took up to twice as long.
+            few = geometry.in_channels // geometry.group <= FEW_WIDENED
+            paths = tuple(path for path in paths if path == POSITIONS and few)
+        paths = (*paths, *PIECE_PATHS)
+    if geometry.batch == 1:
+        # Of 1000 random layers none went in runs of one image. Plans that do not ask take 0.76 of the time.
+        paths = tuple(path for path in paths if not path.image_runs)
+    return paths
+
+
+def estimates(boxes: dict[Path, Boxes], once: dict[Path, Boxes]) -> dict[Path, float]:
+    """Cycles of each path, of weights that are multiplied `once` in the order given where those boxes can.
+
+    Not measured beside tile registers.
+    """
+    cycles = {path: of_path.cycles for path, of_path in boxes.items()}
+    if all(of_path.work.limits.unit == 1 for of_path in boxes.values()):
+        columns = {path: of_path for path, of_path in once.items() if path.columns_first and path.along_channels}
+        cycles |= {path: of_path.cycles_once for path, of_path in columns.items()}
+    return cycles
+
+
+def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> list[Boxes]:
+    """Boxes with the same sums whose weights are multiplied panel by panel in one call, the best first; none if
+    they do not gain."""
+    work = boxes.work
+    candidates: list[Boxes | None] = [boxes]
+    larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)
+    if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel:
+        # Where a place has one tap, columns first have nothing to add up. (Of vectors, a sum of products that all
+        # underflow can be -0, but not once it is added to 0.)
+        columns = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)
+        candidates.insert(0, columns)
+    return [panels for found in candidates if found and (panels := found.multiplied_in_panels(threads))]
