@@ -63,7 +63,29 @@ def convolution_backprop_data(
     dtype: Any = None,
     **attributes: Any,
 ) -> np.ndarray:
-    """OpenVINO ConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
+    """OpenVINO ConvolutionBackpropData-1 by its definition.
+
+    Parameters
+    ----------
+    data, filter : array_like
+        ``(N, C_in, *I)`` and ``(C_in, C_out, *K)``; floating, integer or boolean.
+    output_shape : sequence of int, optional
+        Spatial sizes of the result, as in `convt.convolution_backprop_data`.
+    dtype : dtype, optional
+        As in `conv_transpose`.
+    **attributes
+        The other attributes and `compat`, as in `convt.convolution_backprop_data`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, C_out, *O)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an attribute is not allowed, or an array does not fit.
+    """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
     rules = OpenvinoRules(filter.shape, output_shape, names=OPENVINO_NAMES, **attributes)
     return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
@@ -77,7 +99,29 @@ def group_convolution_backprop_data(
     dtype: Any = None,
     **attributes: Any,
 ) -> np.ndarray:
-    """OpenVINO GroupConvolutionBackpropData-1 by its definition; attributes as in `convt`'s function."""
+    """OpenVINO GroupConvolutionBackpropData-1 by its definition.
+
+    Parameters
+    ----------
+    data, filter : array_like
+        ``(N, C_in, *I)`` and ``(group, C_in/group, C_out/group, *K)``; floating, integer or boolean.
+    output_shape : sequence of int, optional
+        Spatial sizes of the result, as in `convt.group_convolution_backprop_data`.
+    dtype : dtype, optional
+        As in `conv_transpose`.
+    **attributes
+        The other attributes and `compat`, as in `convt.group_convolution_backprop_data`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, C_out, *O)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an attribute is not allowed, or an array does not fit.
+    """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
     merged = filter.reshape(without_group_axis(filter.shape))
     rules = OpenvinoRules(merged.shape, output_shape, group=filter.shape[0], names=OPENVINO_NAMES, **attributes)

@@ -72,8 +72,10 @@ def as_layout(array, layout):
         part[...] = array
         return part
     if layout == "negative steps":
-        flip = (slice(None, None, -1),) * array.ndim
-        return array[flip].copy()[flip]
+        wide = np.zeros([array.shape[0] + 2, *array.shape[1:]], array.dtype)
+        part = wide[(slice(-2, 0, -1), *(slice(None, None, -1),) * (array.ndim - 1))]
+        part[...] = array
+        return part
     if layout == "read-only":
         copy = array.copy()
         copy.flags.writeable = False

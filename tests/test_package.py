@@ -1,5 +1,7 @@
 """What the package is from outside: imports, command line, public names."""
 
+import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -44,10 +46,31 @@ def test_public_names():
         assert hasattr(convt, name)
 
 
-def test_every_public_function_is_documented():
-    for name in convt.__all__:
-        if callable(getattr(convt, name)):
-            assert getattr(convt, name).__doc__
+def public_functions():
+    names = [name for name in convt.__all__ if inspect.isfunction(getattr(convt, name))]
+    functions = [getattr(convt, name) for name in names]
+    functions += [getattr(convt.functional, f"conv_transpose{n}d") for n in (1, 2, 3)]
+    functions += [getattr(convt.reference, name) for name in names if hasattr(convt.reference, name)]
+    layer = convt.ConvTranspose
+    return [*functions, layer, layer.__call__, layer.explain, layer.output_shape]
+
+
+def sections(text):
+    """The numpydoc sections of a docstring, by heading."""
+    parts = re.split(r"^(\w+)\n-+\n", inspect.cleandoc(text), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("function", public_functions(), ids=lambda f: f"{f.__module__}.{f.__qualname__}")
+def test_every_public_function_is_documented(function):
+    """In numpydoc's sections, with all parameters."""
+    documented = sections(function.__doc__)
+    assert inspect.isclass(function) or "Returns" in documented
+    parameters = [str(p).split(":")[0].split(" =")[0] for p in inspect.signature(function).parameters.values()]
+    parameters = [name for name in parameters if name != "self"]
+    assert not parameters or "Raises" in documented
+    lines = re.findall(r"^(?=\S)[^:\n]+", documented.get("Parameters", ""), flags=re.M)
+    assert sorted(name for line in lines for name in re.split(r",\s*", line.strip())) == sorted(parameters)
 
 
 def test_show_config_prints_and_returns(capsys):

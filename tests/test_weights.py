@@ -7,7 +7,7 @@ import pytest
 from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, configurations, integer_data, oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import LEVELS, WAYS, before_unreadable, bits, every_way, forced, in_pieces, seeds
+from ways import LEVELS, WAYS, before_unreadable, bits, every_way, forced, in_pieces, seeds, ways_and_dtypes
 
 import convt
 from convt import paths, plan
@@ -153,17 +153,6 @@ def assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape
         once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
     assert panels
     np.testing.assert_array_equal(bits(once), bits(layer))
-
-
-def ways_and_dtypes(*some_paths):
-    """Ways of these paths, in every dtype that tile registers or vectors have there."""
-    return [
-        pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
-        for level, path in WAYS
-        if path in some_paths
-        for dtype in DTYPES
-        if not path.in_pieces or in_pieces(level, dtype)
-    ]
 
 
 COLUMN_WAYS = ways_and_dtypes(paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)

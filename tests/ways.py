@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from cases import BFLOAT16
+from cases import BFLOAT16, DTYPES
 from hypothesis import strategies as st
 
 from convt import isa, paths, planner
@@ -34,6 +34,17 @@ seeds = st.integers(0, 2**32 - 1)
 def in_pieces(level, dtype):
     """Whether the level multiplies elements in bfloat16 pieces."""
     return 0 < paths.pieces_of(np.dtype(dtype).name, "highest") <= most_pieces(level)
+
+
+def ways_and_dtypes(*some_paths):
+    """Ways of these paths, in every dtype that tile registers or vectors have there."""
+    return [
+        pytest.param((level, path), dtype, id=f"{level}: {path.name}-{dtype}")
+        for level, path in WAYS
+        if path in some_paths
+        for dtype in DTYPES
+        if not path.in_pieces or in_pieces(level, dtype)
+    ]
 
 
 def dtype_of(way, dtype):
