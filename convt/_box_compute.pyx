@@ -49,12 +49,11 @@ cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:
 
 cdef Scratch lay_out_scratch(BoxTable table, char *memory) noexcept nogil:
     cdef Scratch scratch
-    cdef Py_ssize_t item = sizeof(double) if table.double else sizeof(float)
-    scratch.input = carve(&memory, table.input_size * item)
-    scratch.panel = carve(&memory, table.panel_size * item)
-    scratch.products = carve(&memory, table.products_size * item)
-    scratch.sums = carve(&memory, table.sums_size * item)
-    scratch.square = carve(&memory, MAX_LANES * MAX_LANES * item)
+    scratch.input = carve(&memory, table.input_size * table.item)
+    scratch.panel = carve(&memory, table.panel_size * table.item)
+    scratch.products = carve(&memory, table.products_size * table.item)
+    scratch.sums = carve(&memory, table.sums_size * table.item)
+    scratch.square = carve(&memory, MAX_LANES * MAX_LANES * table.item)
     scratch.rows = <const void **> carve(&memory, table.list_size * sizeof(void *))
     scratch.steps = <Py_ssize_t *> carve(&memory, table.list_size * sizeof(Py_ssize_t))
     scratch.run_taps = <tap_t *> carve(&memory, table.list_size * sizeof(tap_t))

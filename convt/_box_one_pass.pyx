@@ -96,7 +96,7 @@ cdef inline Py_ssize_t lines_together(
 
 cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
     """Bytes of an element that `positions_out` writes."""
-    return sizeof(uint16_t) if table.words else sizeof(double) if table.double else sizeof(float)
+    return sizeof(uint16_t) if table.words else table.item
 
 
 cdef void write_lines(
@@ -178,7 +178,7 @@ cdef struct RowParts:
 
 
 cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    cdef Py_ssize_t last = table.n_axes - 1, item = sizeof(double) if table.double else sizeof(float), rows_bytes
+    cdef Py_ssize_t last = table.n_axes - 1, item = table.item, rows_bytes
     cdef Py_ssize_t whole = table.lanes  # rows that make whole vectors
     cdef RowParts parts
     parts.vectors = parts.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
@@ -354,6 +354,86 @@ cdef inline void find_targets(
             tile.target[j] = target
 
 
+# Rows of cells that are multiplied together.
+cdef struct RowsTogether:
+    Py_ssize_t row  # of a box, the first of them
+    Py_ssize_t count
+    Py_ssize_t cells  # of a line, which joined rows make one of
+    Py_ssize_t outputs  # likewise, of each row of outputs
+    int64_t idx[MAX_AXES]  # of the first
+    char *row_of_outer[MAX_OUTER]  # where the first's outputs go, NULL beyond y
+
+
+cdef inline lines_t lines_of_box(
+    BoxTable table, const Operands *operands, const Box *box, real_t **input, Py_ssize_t *steps
+) noexcept nogil:
+    """What all lines of a box have in common, and its input and `steps` from row to row: packed, or those of x."""
+    cdef Py_ssize_t last = table.n_axes - 1, a
+    cdef lines_t lines
+    for a in range(last):
+        steps[a] = table.steps[a]
+    lines.x_channel = table.x_step
+    if read_in_place(table, operands, box):
+        input[0] = <real_t *> first_input(table, operands, box)
+        for a in range(last):
+            steps[a] = operands.x_strides[array_axis(a)] // <Py_ssize_t> sizeof(real_t)
+        lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+    lines.channels = table.depth
+    lines.x_line = steps[last - 1]
+    lines.out_line = table.axes[last - 1, STRIDE] * operands.y_strides[array_axis(last - 1)] // output_item(table)
+    lines.row = table.axes[last, OUTPUT] if operands.joined_rows and not operands.in_lines else 0
+    lines.row_skip = lines.out_line - lines.row
+    return lines
+
+
+cdef inline void take_rows(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t some, Py_ssize_t channel,
+    const BlockOutputs *outputs, RowsTogether *rows,
+) noexcept nogil:
+    """About `some` rows from `rows.idx` on, whose outputs are those of a channel and the following."""
+    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, outer
+    cdef bint beyond = False
+    for outer in range(table.places // inner):
+        rows.row_of_outer[outer] = row_at(table, operands, box, rows.idx, outputs.place_of_outer[outer], channel)
+        beyond |= rows.row_of_outer[outer] == NULL
+    rows.count = 1 if beyond else lines_together(table, operands, box, rows.idx, some)
+    rows.cells = box.size[last]
+    rows.outputs = min(rows.cells * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
+    if operands.joined_rows:
+        rows.cells *= rows.count
+        rows.outputs = rows.cells * inner
+
+
+cdef inline void multiply_rows(
+    BoxTable table, const Operands *operands, const Box *box, const RowParts *parts, RowsTogether *rows,
+    lines_t *lines, real_t *input, bint packed, real_t *spare, BlockOutputs *outputs,
+) noexcept nogil:
+    """The outputs of one group's block, a chunk of the rows' cells at a time; `input` is that of the rows or, in
+    strips, of the box."""
+    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, outers = table.places // inner, chunk, begin, a
+    cdef Py_ssize_t channels = table.block_width(outputs.block), x
+    cdef const char *source = NULL
+    lines.count = 1 if operands.joined_rows else rows.count
+    for chunk from 0 <= chunk < rows.cells by parts.chunk_vectors * table.lanes:
+        begin = (box.begin[last] + chunk) * inner
+        lines.length = min(parts.chunk_vectors * table.lanes * inner, rows.outputs - chunk * inner)
+        if operands.in_lines:
+            lines.out_line = table.axes[last - 1, STRIDE] * lines.length
+        find_targets(table, operands, lines, rows.row_of_outer, begin, spare, outputs)
+        x = chunk
+        if operands.in_strips:
+            x = (rows.row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
+        if not packed:
+            source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
+            for a in range(last):
+                source += rows.idx[a] * operands.x_strides[array_axis(a)]
+        multiply_lines(table, operands, lines, outputs, source, input + x)
+        if operands.in_lines and operands.joined_rows:
+            write_joined(table, operands, rows.count, lines.length, spare, channels, outers, rows.row_of_outer)
+        elif operands.in_lines:
+            write_lines(table, operands, lines, spare, channels, outers, rows.row_of_outer, begin)
+
+
 cdef void multiply_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     real_t *input, bint packed, const real_t *weights, const real_t *bias, real_t *spare, BlockOutputs *outputs,
@@ -362,79 +442,37 @@ cdef void multiply_and_store(
     pass: no sums in between but some lines of them in `spare`, where outputs want that. `outputs` are those of the same
     or another block and group. Unless the input is `packed`, it is packed strip by strip, that of one group.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, row_axis = last - 1, stride = table.axes[row_axis, STRIDE]
-    cdef Py_ssize_t rows = 1, row, outer, outers = table.places // table.inner_places, a, chunk, place, begin, x
-    cdef Py_ssize_t inner = table.inner_places, count, cells, length, group
-    cdef RowParts parts = row_parts(table, operands, box)
-    cdef bint beyond
-    cdef const char *source = NULL
-    cdef lines_t lines
-    cdef int64_t idx[MAX_AXES]
-    cdef char *row_of_outer[MAX_OUTER]
+    cdef Py_ssize_t last = table.n_axes - 1, n = 1, outer, a, place, group
     cdef Py_ssize_t steps[MAX_AXES]
-    for a in range(last):
-        steps[a] = table.steps[a]
-    lines.x_channel = table.x_step
-    if read_in_place(table, operands, box):
-        input = <real_t *> first_input(table, operands, box)
-        for a in range(last):
-            steps[a] = operands.x_strides[array_axis(a)] // <Py_ssize_t> sizeof(real_t)
-        lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+    cdef RowParts parts = row_parts(table, operands, box)
+    cdef lines_t lines = lines_of_box(table, operands, box, &input, steps)
+    cdef RowsTogether rows
     if outputs.block != block:
         list_outputs(table, block, weights, bias, outputs)
     for a in range(last):
-        idx[a] = 0
-        rows *= box.size[a]
-    lines.channels = table.depth
-    lines.x_line = steps[row_axis]
-    lines.out_line = stride * operands.y_strides[array_axis(row_axis)] // output_item(table)
-    lines.row = table.axes[last, OUTPUT] if operands.joined_rows and not operands.in_lines else 0
-    lines.row_skip = lines.out_line - lines.row
-    row = 0
-    while row < rows:
+        rows.idx[a] = 0
+        n *= box.size[a]
+    rows.row = 0
+    while rows.row < n:
+        take_rows(table, operands, box, parts.some_lines, channel, outputs, &rows)
         place = 0
-        for a in range(last):
-            place += idx[a] * steps[a]
-        beyond = False
-        for outer in range(outers):
-            row_of_outer[outer] = row_at(table, operands, box, idx, outputs.place_of_outer[outer], channel)
-            beyond |= row_of_outer[outer] == NULL
-        count = 1 if beyond else lines_together(table, operands, box, idx, parts.some_lines)
-        lines.count, cells = count, box.size[last]
-        length = min(cells * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
-        if operands.joined_rows:
-            lines.count, cells, length = 1, count * cells, count * cells * inner
+        for a in range(last if not operands.in_strips else 0):
+            place += rows.idx[a] * steps[a]
         for group in range(box.groups):
             change_group(
                 outputs, 2 if table.pairs else 1, <const char *> (weights + group * table.group_weights),
                 <const char *> (bias + group * table.group_biases),
             )
-            for chunk from 0 <= chunk < cells by parts.chunk_vectors * table.lanes:
-                begin = (box.begin[last] + chunk) * inner
-                lines.length = min(parts.chunk_vectors * table.lanes * inner, length - chunk * inner)
-                if operands.in_lines:
-                    lines.out_line = stride * lines.length
-                find_targets(table, operands, &lines, row_of_outer, begin, spare, outputs)
-                x = group * table.depth * lines.x_channel + place + chunk
-                if operands.in_strips:
-                    x = (row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
-                if not packed:
-                    source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
-                    for a in range(last):
-                        source += idx[a] * operands.x_strides[array_axis(a)]
-                multiply_lines(table, operands, &lines, outputs, source, input + x)
-                if operands.joined_rows and operands.in_lines:
-                    write_joined(
-                        table, operands, count, lines.length, spare, table.block_width(block), outers, row_of_outer
-                    )
-                elif operands.in_lines:
-                    write_lines(table, operands, &lines, spare, table.block_width(block), outers, row_of_outer, begin)
-            for outer in range(outers):
-                if row_of_outer[outer] != NULL:
-                    row_of_outer[outer] += table.out_channels * operands.y_strides[1]
-        row += count
-        idx[row_axis] += count - 1
-        next_row(table, box, idx)
+            multiply_rows(
+                table, operands, box, &parts, &rows, &lines,
+                input + (group * table.depth * lines.x_channel + place), packed, spare, outputs,
+            )
+            for outer in range(table.places // table.inner_places):
+                if rows.row_of_outer[outer] != NULL:
+                    rows.row_of_outer[outer] += table.out_channels * operands.y_strides[1]
+        rows.row += rows.count
+        rows.idx[last - 1] += rows.count - 1
+        next_row(table, box, rows.idx)
 
 
 cdef void list_rows(

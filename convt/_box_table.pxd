@@ -23,10 +23,6 @@ cdef enum:
     # Of packed input of groups that are computed together: half a first-level cache of 32 KB.
     GROUPS_BYTES = 1 << 14
     SLACK = 8  # vectors that `positions` may read and write past a run
-    # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their
-    # stores, which the third-level cache takes three times as fast. 4 MB took 0.57 to 0.98 of the time (Zen 4, four
-    # layers). On Intel's they take 1.9 times as long through the caches.
-    ONE_CHANNEL_STREAM = 1 << 23
     TURNED_CHANNELS = 33  # of 32, as they would share few sets of the first-level cache otherwise
     SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
 
@@ -52,6 +48,7 @@ cdef class BoxTable:
     cdef const convt_level *level
     cdef const halves_t *halves  # conversions of what is stored
     cdef Py_ssize_t stream_bytes  # results of so many pass the caches
+    cdef Py_ssize_t item  # bytes of a sum
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps
     cdef Py_ssize_t n_axes, run_axis, chain, chains, input_elements
@@ -105,6 +102,15 @@ cdef class BoxTable:
     cdef Py_ssize_t positions  # of a full box's sums, and, lanes along positions, from one column to the next
     cdef Py_ssize_t input_size, sums_size, products_size, panel_size  # elements of scratch
 
+    cdef set_work(self, work)
+    cdef set_layout(self, layout)
+    cdef set_steps(self)
+    cdef set_slices(self, layout)
+    cdef set_one_pass(self, one_pass, layout)
+    cdef list_classes(self, classes, layout)
+    cdef set_portions(self)
+    cdef list_offsets(self)
+    cdef size_scratch(self, bint halves)
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil

@@ -8,11 +8,11 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, is_amd, tap_t,
+    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, tap_t,
 )
 
+from convt._levels import stream_bytes
 from convt.geometry import ITEMSIZE
-from convt.one_pass import rows_are_vectors
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
 
@@ -67,84 +67,107 @@ cdef class BoxTable:
     """
 
     def __init__(self, work, bint in_panels):
-        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0, slices = 1
+        layout = work.layout
+        self.in_panels = in_panels
+        self.set_work(work)
+        self.set_layout(layout)
+        self.set_steps()
+        self.set_slices(layout)
+        classes = self.set_one_pass(work.one_pass, layout)
+        self.list_classes(classes, layout)
+        if self.in_portions:
+            self.set_portions()
+        if self.one_pass and not self.pieces:
+            self.size_strips()
+        self.list_offsets()
+        self.size_scratch(ITEMSIZE[work.dtype] == 2)
+
+    cdef set_work(self, work):
+        """Path, channels, and the level and its tiles."""
         cdef bint plain = ITEMSIZE[work.dtype] > 2
-        cdef Py_ssize_t block = work.block
-        cdef bint along_channels = work.path.along_channels, columns_first = work.path.columns_first
-        cdef int pieces = work.pieces if work.path.tiles else 0
-        geometry, layout = work.geometry, work.layout
-        *_, last = layout.axes
+        geometry, path = work.geometry, work.path
         self.level = find_level(work.isa)
         self.double = work.dtype == "float64"
+        self.item = sizeof(double) if self.double else sizeof(float)
+        self.along_channels, self.columns_first = path.along_channels, path.columns_first
+        self.pieces = work.pieces if path.tiles else 0
+        self.words = path.words
+        self.guarded = path.in_pieces
+        self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
+        self.group = geometry.group
+        self.in_channels = work.in_channels
+        self.out_channels = geometry.out_channels // geometry.group
+        self.kernel = work.kernel
+        self.block, self.blocks = work.block, work.blocks
         self.lanes = self.level.f64.lanes if self.double else self.level.f32.lanes
         self.most_sums = self.level.f64.most_sums if self.double else self.level.f32.most_sums
+        self.unit = 1
+        if self.pieces:
+            self.most_sums, self.unit = self.level.tiles.most_sums, self.level.tiles.unit
         self.whole_tile = work.vectors * self.lanes
-        self.along_channels = along_channels
-        self.columns_first = columns_first
-        self.in_panels = in_panels
-        self.pieces = pieces
-        self.words = work.path.words
-        self.guarded = work.path.in_pieces
+        self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
+        self.together = 2
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
+        self.stream_bytes = stream_bytes(work.isa, not plain, self.in_channels)
+
+    cdef set_layout(self, layout):
+        """Axes, and what boxes and runs are."""
         self.axes = np.array(layout.axes, dtype=np.int64)
         self.steps = np.array(layout.steps, dtype=np.int64)
         self.n_axes = self.axes.shape[0]
         self.run_axis, self.image_runs = layout.run_axis, layout.image_runs
         self.chain, self.chains = layout.chain, layout.chains
-        if pieces and not along_channels and not columns_first and layout.run_axis:
+        if self.pieces and not self.along_channels and not self.columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements = layout.input_elements
-        self.group = geometry.group
-        self.in_channels = geometry.in_channels // geometry.group
-        self.out_channels = geometry.out_channels // geometry.group
-        self.kernel = int(np.prod([axis.kernel for axis in geometry.axes], dtype=np.int64))
-        self.block = block
-        self.blocks = work.blocks
-        self.stream_bytes = self.level.stream_bytes if plain else self.level.tiles.stream_bytes
-        if self.in_channels == 1 and is_amd():
-            self.stream_bytes = max(self.stream_bytes, ONE_CHANNEL_STREAM)
+        self.inner_places = self.axes[self.n_axes - 1, STRIDE]
+        self.along_places = self.along_channels and self.block == 1 and self.inner_places >= self.lanes
+        self.gap = 1
+        if self.along_channels and not (self.columns_first or self.pieces or layout.image_runs):
+            self.gap = layout.gap
+        self.row_runs = self.along_channels and not self.columns_first and self.unit == 1 and layout.rows_are_runs
+
+    cdef set_steps(self):
+        """How the packed input lies in memory."""
+        cdef Py_ssize_t vectors = (self.input_elements - 1) // self.lanes + 1
         self.depth = self.in_channels
-        self.unit = 1
-        if pieces:
-            self.most_sums = self.level.tiles.most_sums
-            self.unit = self.level.tiles.unit
+        if self.pieces:
             self.channel_pairs = (self.in_channels + 1) // 2
-            self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * pieces
+            self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * self.pieces
         if self.words:
             self.depth = (self.in_channels + 1) // 2
-        if along_channels:
+        if self.along_channels:
             # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
             self.x_step = ((self.depth - 1) // self.lanes + 1 | 1) * self.lanes
         else:
             # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
-            self.line = ((self.input_elements - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
+            self.line = (vectors + self.slack() | 1) * self.lanes
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
-            self.x_step = ((self.input_elements - 1) // self.lanes + 1 | 1) * self.lanes
-            if pieces:
-                self.x_step = (self.packed_pairs() * pieces | 1) * self.lanes
-        item = sizeof(double) if self.double else sizeof(float)
-        if along_channels and not columns_first and not pieces:
-            slices += layout.most_taps * self.in_channels * self.whole_tile * item // SLICE_BYTES
-        self.gap = 1
-        if along_channels and not (columns_first or pieces or layout.image_runs):
-            self.gap = layout.gap
-        self.row_runs = along_channels and not columns_first and self.unit == 1 and layout.rows_are_runs
-        self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
-        width = 2 * self.lanes
-        rows = max(1, self.depth) if pieces else GIVEN_CHANNELS
-        panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
-        self.panel = max(1, panel_bytes // (rows * width * item)) * width
-        self.panel = min(self.panel, (block * self.kernel + width - 1) // width * width)
+            self.x_step = (vectors | 1) * self.lanes
+            if self.pieces:
+                self.x_step = (self.packed_pairs() * self.pieces | 1) * self.lanes
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
-        self.in_portions = columns_first and not along_channels and not pieces
+
+    cdef set_slices(self, layout):
+        """Into what the input channels are cut, and the columns of weights that are used once."""
+        cdef Py_ssize_t slices = 1, width = 2 * self.lanes, panel_bytes
+        cdef Py_ssize_t rows = max(1, self.depth) if self.pieces else GIVEN_CHANNELS
+        if self.along_channels and not self.columns_first and not self.pieces:
+            slices += layout.most_taps * self.in_channels * self.whole_tile * self.item // SLICE_BYTES
+        self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
+        panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
+        self.panel = max(1, panel_bytes // (rows * width * self.item)) * width
+        self.panel = min(self.panel, (self.block * self.kernel + width - 1) // width * width)
+
+    cdef set_one_pass(self, one_pass, layout):
+        """Rows of tiles whose sums are written as outputs. Returns the classes of places, cut for these tiles."""
         classes = layout.classes
-        self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
-        self.together = 2
-        self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows = work.one_pass
-        self.rows_are_vectors = rows_are_vectors(layout, self.lanes)
+        (
+            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors
+        ) = one_pass
         if self.shares_loads:
             self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
-            classes = classes_sharing_loads(classes, last.stride, self.most_rows)
+            classes = classes_sharing_loads(classes, self.inner_places, self.most_rows)
             self.together = len(classes[0].places)
             self.most_rows = max(1, self.most_rows // self.together) * self.together
             self.runs = np.array([run for c in classes for run in runs_of_lines(c.shifts)], dtype=np.uint8)
@@ -156,27 +179,25 @@ cdef class BoxTable:
                 ],
                 dtype=np.uint8,
             )
+        if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
+            self.most_rows //= 2  # of each class, the sums of both in registers
+        if self.one_pass and self.inner_places in (3, 4) and not (self.pieces or self.shares_loads):
+            self.together = self.inner_places
+            self.most_rows = self.most_rows // self.together * self.together
+        return classes
+
+    cdef list_classes(self, classes, layout):
+        """Classes and products, the places of classes, and what boxes keep of products."""
         origin, steps = np.array([axis.origin for axis in layout.axes[1:]]), np.array(layout.steps[1:])
-        scale = self.x_step if along_channels else 1
+        scale = self.x_step if self.along_channels else 1
         self.classes = ClassList(classes, origin, steps, scale, layout.gap)
         self.products = self.classes
-        if columns_first:
+        if self.columns_first:
             every = TapClass(
                 tuple(range(self.kernel)), (tuple(origin),), tuple((k,) for k in range(self.kernel))
             )
             self.products = ClassList([every], origin, steps, scale, 0)
-        if self.in_portions:
-            # Whole rows, or whole tiles of a row and no more than that.
-            self.portion = min(self.input_elements, PORTION_BYTES // max(1, self.depth * item))
-            width = self.axes[self.n_axes - 1, PITCH]
-            if self.portion >= width:
-                self.portion -= self.portion % width
-            else:
-                self.portion = min(width, self.whole_tiles(self.portion // self.lanes))
-            self.x_step = ((self.portion - 1) // self.lanes + 1 | 1) * self.lanes
-            # Where x is multiplied in place, the last chunk is nearly twice as long as others at most.
-            self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
-        if columns_first and not along_channels:
+        if self.columns_first and not self.along_channels:
             kept = np.zeros(self.kernel, dtype=np.int64)
             for c in classes:
                 for row in c.kernel:
@@ -184,46 +205,57 @@ cdef class BoxTable:
             self.kept = kept * layout.steps[1]
         self.places = sum(len(c.places) for c in classes)
         self.list_size = max(self.places, layout.most_taps, 1)
-        self.inner_places = last.stride
-        self.along_places = along_channels and block == 1 and self.inner_places >= self.lanes
-        if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
-            self.most_rows //= 2  # of each class, the sums of both in registers
-        if self.one_pass and self.inner_places in (3, 4) and not (pieces or self.shares_loads):
-            self.together = self.inner_places
-            self.most_rows = self.most_rows // self.together * self.together
-        if self.one_pass and not pieces:
-            self.size_strips()
         self.place_of_index = np.array([place for c in classes for place in c.places] or [0], dtype=np.int64)
         of_place = np.empty((2, self.places), dtype=np.int64)
         for i, c in enumerate(classes):
             of_place[0, list(c.places)] = i
             of_place[1, list(c.places)] = np.arange(len(c.places))
         self.class_of_place, self.index_of_place = of_place
+
+    cdef set_portions(self):
+        """Whole rows, or whole tiles of a row and no more than that."""
+        cdef Py_ssize_t width = self.axes[self.n_axes - 1, PITCH]
+        self.portion = min(self.input_elements, PORTION_BYTES // max(1, self.depth * self.item))
+        if self.portion >= width:
+            self.portion -= self.portion % width
+        else:
+            self.portion = min(width, self.whole_tiles(self.portion // self.lanes))
+        self.x_step = ((self.portion - 1) // self.lanes + 1 | 1) * self.lanes
+        # Where x is multiplied in place, the last chunk is nearly twice as long as others at most.
+        self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
+
+    cdef list_offsets(self):
+        """Where the weights, bias and sums of blocks and classes lie."""
+        cdef Py_ssize_t b, i, width, offset_w = 0, offset_b = 0
         self.weight_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         self.bias_offset = np.empty((self.blocks, self.products.n), dtype=np.int64)
         for b in range(self.blocks):
-            if in_panels:
+            if self.in_panels:
                 offset_w = 0  # each block is packed to where the one before it was
             for i in range(self.products.n):
                 self.weight_offset[b, i] = offset_w
                 width = self.padded(self.columns(self.products, b, i))
                 offset_w += width * self.products.taps(i) * self.depth
                 # Along channels the bias is added to outputs, otherwise to columns or, of columns first, to their sums.
-                self.bias_offset[b, i] = b * block if along_channels else offset_b
-                offset_b += width + (self.block_width(b) if columns_first else 0)
+                self.bias_offset[b, i] = b * self.block if self.along_channels else offset_b
+                offset_b += width + (self.block_width(b) if self.columns_first else 0)
             self.block_weights = max(self.block_weights, offset_w)
         self.sums_before = np.zeros((self.blocks, self.classes.n + 1), dtype=np.int64)
         for b in range(self.blocks):
             for i in range(self.classes.n):
                 self.sums_before[b, i + 1] = self.sums_before[b, i] + self.sums_step(self.columns(self.classes, b, i))
-        self.group_weights = 0 if in_panels else offset_w
-        self.wide_size = 0 if plain else block * self.kernel + MAX_LANES
-        self.turned_size = block * self.kernel * TURNED_CHANNELS if pieces and self.kernel <= MOST_TURNED else 0
-        self.group_biases = self.out_channels if along_channels else offset_b
+        self.group_weights = 0 if self.in_panels else offset_w
+        self.group_biases = self.out_channels if self.along_channels else offset_b
+
+    cdef size_scratch(self, bint halves):
+        """What boxes of elements, which are `halves` or not, need."""
+        cdef Py_ssize_t columns = self.block * self.kernel
+        self.wide_size = columns + MAX_LANES if halves else 0
+        self.turned_size = columns * TURNED_CHANNELS if self.pieces and self.kernel <= MOST_TURNED else 0
         self.positions = self.count_positions()
         self.groups_together = 1
         if self.shares_loads:
-            self.groups_together = max(1, GROUPS_BYTES // (self.x_step * item))
+            self.groups_together = max(1, GROUPS_BYTES // (self.x_step * self.item))
         self.input_size, self.panel_size = self.count_input(), self.count_panel()
         self.sums_size, self.products_size = self.count_sums(), self.count_products()
 
@@ -248,7 +280,7 @@ cdef class BoxTable:
         """Scratch bytes per thread."""
         return (
             (self.input_size + self.panel_size + self.sums_size + self.products_size)
-            * (sizeof(double) if self.double else sizeof(float))
+            * self.item
             + MAX_LANES * MAX_LANES * sizeof(double)
             + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t) + 2 * sizeof(tap_t))
             + 8 * CACHE_LINE
@@ -283,8 +315,8 @@ cdef class BoxTable:
     cdef Py_ssize_t sums_step(self, Py_ssize_t n) noexcept nogil:
         """Elements from the sums of `n` columns of a position to those of the next, lanes along channels: those that
         lie whole kilobytes apart would meet in few sets of the caches."""
-        cdef Py_ssize_t step = self.padded(n), item = sizeof(double) if self.double else sizeof(float)
-        return step + self.lanes if self.along_channels and step * item % SETS_BYTES == 0 else step
+        cdef Py_ssize_t step = self.padded(n)
+        return step + self.lanes if self.along_channels and step * self.item % SETS_BYTES == 0 else step
 
     cdef Py_ssize_t count_positions(self):
         """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
@@ -308,8 +340,7 @@ cdef class BoxTable:
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
         cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
         cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * together))
-        cdef Py_ssize_t item = sizeof(double) if self.double else sizeof(float)
-        cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * item)
+        cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
         self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):

@@ -475,9 +475,9 @@ def positions_in_one_pass(work: Work) -> float:
 
 def positions_in_tiles(work: Work, rows: int) -> float:
     """Positions of a box, its runs in whole tiles, so many rows in tiles of about as many each."""
-    sums, layout = work.limits.sums, work.layout
-    tiles = math.ceil(rows / min(MAX_ROWS, sums // 2))
-    width = min(MOST_TILE_VECTORS, sums // math.ceil(rows / tiles)) * work.lanes
+    layout = work.layout
+    tiles = math.ceil(rows / work.limits.rows)
+    width = min(MOST_TILE_VECTORS, work.limits.sums // math.ceil(rows / tiles)) * work.lanes
     return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
 

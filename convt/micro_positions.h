@@ -171,7 +171,7 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kin
 /* Of one input channel, whose taps are for some rows each: what several rows read is loaded once and, where vectors lie
    `across` lines, so is what several taps of a run do. Most loads cross cache lines, and took longer than the products:
    a depthwise layer, kernel 4, stride 2, 64 x 64, took 1.3 times as long. */
-#define MOST_RUN 3 /* as in tiling.py */
+#define MOST_RUN 3 /* as in shared_loads.py */
 INLINE void NAME(shared_loads)(const int rows, const int vectors, const int across, const convt_tap_class *of,
                                const REAL *x, ptrdiff_t x_vector, VECTOR (*sums)[8])
 {

@@ -8,10 +8,10 @@ from convt._levels import (
     LONG_ROW,
     MANY_SUMS,
     MAX_OUTER,
-    MAX_ROWS,
     ONE_PASS_COLUMNS,
     PAIRS_CHANNELS,
     SHORT_ROW,
+    TileLimits,
     stream_bytes,
     tile_limits,
 )
@@ -52,6 +52,8 @@ class OnePass(NamedTuple):
     joins_rows : bool
         Rows of cells are multiplied as one line; those that are packed strip by strip or not at all where they
         follow each other in x, those of words where they do in y.
+    rows_are_vectors : bool
+        Rows of outputs are whole vectors, which joined rows are written to where they belong.
     """
 
     possible: bool = False
@@ -59,6 +61,7 @@ class OnePass(NamedTuple):
     shares_loads: bool = False
     strips: bool = False
     joins_rows: bool = False
+    rows_are_vectors: bool = False
 
 
 def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str) -> OnePass:
@@ -85,6 +88,62 @@ def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
     )
 
 
+class Rows(NamedTuple):
+    """Rows of outputs that vectors compute, lanes along positions.
+
+    Attributes
+    ----------
+    layout : BoxLayout
+    block : int
+        Output channels at a time.
+    in_channels : int
+        Of a group.
+    item : int
+        Bytes of an output.
+    limits : TileLimits
+        Of the level's tiles.
+    past_caches : bool
+        Whether a result of that size is written past the caches.
+    """
+
+    layout: BoxLayout
+    block: int
+    in_channels: int
+    item: int
+    limits: TileLimits
+    past_caches: bool
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector."""
+        return self.limits.lanes
+
+    @property
+    def width(self) -> int:
+        """Cells of a row."""
+        return self.layout.axes[-1].box
+
+    @property
+    def inner(self) -> int:
+        """Outputs of a cell in a row."""
+        return self.layout.axes[-1].stride
+
+    @property
+    def many_registers(self) -> bool:
+        """Whether tiles hold many sums."""
+        return self.limits.sums >= MANY_SUMS
+
+    @property
+    def alternate(self) -> bool:
+        """Whether two classes take turns: the last axis is the innermost, even places come before odd ones."""
+        return self.inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in self.layout.classes)
+
+    @property
+    def of_one_class(self) -> bool:
+        """Whether all outputs of a row are in one class."""
+        return all(len({p % self.inner for p in c.places}) == self.inner for c in self.layout.classes)
+
+
 def vectors_in_one_pass(
     geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str
 ) -> OnePass:
@@ -94,72 +153,83 @@ def vectors_in_one_pass(
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
     few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4).
     """
-    in_channels = geometry.in_channels // geometry.group
-    lanes, most_sums, *_ = tile_limits(isa, dtype == "float64", 0)
-    last, classes = layout.axes[-1], layout.classes
-    width, inner = last.box, last.stride
-    if sum(len(c.places) for c in classes) // inner > MAX_OUTER:
+    in_channels, item = geometry.in_channels // geometry.group, ITEMSIZE[dtype]
+    limits = tile_limits(isa, dtype == "float64", 0)
+    inner = layout.axes[-1].stride
+    if sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
-    if inner > 4:
+    if inner > 4 or (item == 2 and in_channels > HALVES_CHANNELS and not path.words):
         return OnePass()
-    # The last axis is the innermost: a class of even places comes before that of the odd ones beside them.
-    alternate = inner == 2 and all(len({p % 2 for p in c.places}) == 1 for c in classes)
-    rows_in_one = all(len({p % inner for p in c.places}) == inner for c in classes)
-    own_columns = rows_in_one and reads_own_columns(layout)
+    past_caches = math.prod(geometry.output_shape) * item >= stream_bytes(isa, item == 2, in_channels)
+    rows = Rows(layout, block, in_channels, item, limits, past_caches)
     if path.words:
-        # Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which
-        # fill 7 of 8 lanes, 0.9.
-        past_caches = streamed(geometry, 2, isa)
-        joins_rows = own_columns and worth_joining(layout, lanes, 2, in_channels, past_caches)
-        joins_rows = joins_rows and last.output % 2 == width * inner % 2 == 0
-        possible = (inner < 3 or rows_in_one) and (joins_rows or ends_are_few(layout, lanes, in_channels))
-        return OnePass(possible, possible and alternate, joins_rows=possible and joins_rows)
-    if ITEMSIZE[dtype] == 2 and in_channels > HALVES_CHANNELS:
+        return words_in_one_pass(rows)
+    if inner > 2 and not rows.of_one_class:
         return OnePass()
-    strips = in_channels > SHORT_ROWS_CHANNELS and block * len(classes[0].places) > min(MAX_ROWS, most_sums // 2)
-    strips = strips and reads_one_place(layout)
-    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
-    # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
-    # 512.
-    part_filled = width % lanes > 0 and width < SHORT_ROW * lanes
-    filled = 8 * width >= 7 * -(-width // lanes) * lanes
-    item = 8 if dtype == "float64" else 4
-    if inner > 2 and not rows_in_one:
-        return OnePass()
-    if inner == 3 and lanes * item < CACHE_LINE:
+    if inner == 3 and limits.lanes * max(item, 4) < CACHE_LINE:
         # By AVX2 the indices that interleave three places push sums out of the registers: 1.0 to 2.1 times as
         # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()
-    joins_rows = own_columns and ITEMSIZE[dtype] > 2 and (layout.most_taps > 1 or rows_are_vectors(layout, lanes))
-    joins_rows = joins_rows or strips
-    joins_rows = joins_rows and worth_joining(layout, lanes, item, in_channels, streamed(geometry, item, isa))
-    if inner == 4:
+    return floats_in_one_pass(rows)
+
+
+def words_in_one_pass(rows: Rows) -> OnePass:
+    """How words of two bfloat16 channels are.
+
+    Through sums 16 channels took 1.2 times as long, 128 and 512 of them 1.03 and 1.02; rows of 56, which fill 7 of
+    8 lanes, 0.9.
+    """
+    joins_rows = worth_joining(rows) and rows.layout.axes[-1].output % 2 == rows.width * rows.inner % 2 == 0
+    if not (rows.inner < 3 or rows.of_one_class) or not (joins_rows or ends_are_few(rows)):
+        return OnePass()
+    return OnePass(True, rows.alternate, joins_rows=joins_rows, rows_are_vectors=rows_are_vectors(rows))
+
+
+def floats_in_one_pass(rows: Rows) -> OnePass:
+    """How floats and doubles are, and halves of few channels, which wait in floats."""
+    layout, in_channels = rows.layout, rows.in_channels
+    strips = in_channels > SHORT_ROWS_CHANNELS and reads_one_place(layout)
+    strips = strips and rows.block * len(layout.classes[0].places) > rows.limits.rows
+    joins_rows = strips or (rows.item > 2 and (layout.most_taps > 1 or rows_are_vectors(rows)))
+    joins_rows = joins_rows and worth_joining(rows)
+    # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
+    # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
+    # 512.
+    part_filled = rows.width % rows.lanes > 0 and rows.width < SHORT_ROW * rows.lanes
+    filled = 8 * rows.width >= 7 * -(-rows.width // rows.lanes) * rows.lanes
+    if rows.inner == 4:
         if in_channels > STRIPS_CHANNELS:
             return OnePass()
-        through_sums = not (filled or joins_rows) or most_sums < MANY_SUMS
+        through_sums = not (filled or joins_rows) or not rows.many_registers
         if in_channels > FOUR_PLACES_CHANNELS and not strips and through_sums:
             return OnePass()
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
-    if alternate:
-        # 48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with
-        # eight rows of a class, as half of them read the input twice as often); few registers hold fewer.
-        if most_sums >= MANY_SUMS:
-            suits = in_channels <= PAIRS_CHANNELS or ends_are_few(layout, lanes, in_channels)
-        else:
-            suits = in_channels * layout.most_taps <= PAIRS_PRODUCTS
-        suits = suits or max(block * len(c.places) for c in classes) <= 2
-        return OnePass(suits, suits)
+    if rows.alternate:
+        return OnePass(True, pairs=True) if two_classes_suit(rows) else OnePass()
     rows_as_one = not layout.rows_are_runs and len(layout.axes) > 2  # through sums, with the zeros between them
     rows_as_one = rows_as_one and layout.most_taps > 1 and in_channels > SHORT_ROWS_CHANNELS
-    rows_as_one = rows_as_one and most_sums >= MANY_SUMS and not joins_rows
-    if rows_as_one and not ends_are_few(layout, lanes, in_channels, ROWS_PRODUCTS):
+    rows_as_one = rows_as_one and rows.many_registers and not joins_rows
+    if rows_as_one and not ends_are_few(rows, ROWS_PRODUCTS):
         return OnePass()
     # All places of a row lie in one class, and in one tile: `BoxTable.tile_width` keeps them together.
-    return OnePass(True, strips=strips, joins_rows=joins_rows)
+    return OnePass(True, strips=strips, joins_rows=joins_rows, rows_are_vectors=rows_are_vectors(rows))
+
+
+def two_classes_suit(rows: Rows) -> bool:
+    """Whether the sums of two classes go to registers together.
+
+    48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with eight rows
+    of a class, as half of them read the input twice as often); few registers hold fewer.
+    """
+    if max(rows.block * len(c.places) for c in rows.layout.classes) <= 2:
+        return True
+    if rows.many_registers:
+        return rows.in_channels <= PAIRS_CHANNELS or ends_are_few(rows)
+    return rows.in_channels * rows.layout.most_taps <= PAIRS_PRODUCTS
 
 
 def reads_one_place(layout: BoxLayout) -> bool:
@@ -177,27 +247,22 @@ def reads_own_columns(layout: BoxLayout) -> bool:
     return last.origin == last.reach == 0 and last.cells <= last.input
 
 
-def ends_are_few(layout: BoxLayout, lanes: int, in_channels: int, most: int = UNFILLED_PRODUCTS) -> bool:
+def ends_are_few(rows: Rows, most: int = UNFILLED_PRODUCTS) -> bool:
     """Whether vectors that reach beyond the ends of rows cost less than sums that go through memory, which take as
     long as `most` products."""
-    width = layout.axes[-1].box
-    places = sum(len(c.places) for c in layout.classes)
-    products = in_channels * sum(len(c.places) * len(c.shifts) for c in layout.classes) / places
-    return -width % lanes * products <= most * width
+    classes = rows.layout.classes
+    places = sum(len(c.places) for c in classes)
+    products = rows.in_channels * sum(len(c.places) * len(c.shifts) for c in classes) / places
+    return -rows.width % rows.lanes * products <= most * rows.width
 
 
-def streamed(geometry: Geometry, item: int, isa: str) -> bool:
-    """Whether outputs of so many bytes each are written past the caches."""
-    return math.prod(geometry.output_shape) * item >= stream_bytes(isa)
-
-
-def rows_are_vectors(layout: BoxLayout, lanes: int) -> bool:
+def rows_are_vectors(rows: Rows) -> bool:
     """Whether rows of outputs are whole vectors, which tiles of joined rows write to where they belong."""
-    last = layout.axes[-1]
-    return last.output % lanes == 0 and last.output == last.cells * last.stride
+    last = rows.layout.axes[-1]
+    return last.output % rows.lanes == 0 and last.output == last.cells * last.stride
 
 
-def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, past_caches: bool) -> bool:
+def worth_joining(rows: Rows) -> bool:
     """Whether rows of cells that read their own columns of the input should be multiplied as one line.
 
     That leaves no vector of a row part filled. Outputs whose rows are whole vectors are written where they
@@ -209,20 +274,18 @@ def worth_joining(layout: BoxLayout, lanes: int, item: int, in_channels: int, pa
     decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
     long as they would along channels.
     """
-    if len(layout.axes) == 2:
+    layout, width = rows.layout, rows.width
+    if len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
         return False
-    *_, rows, last = layout.axes
-    width = last.box
-    if rows.cells == 1:
+    *_, outer, last = layout.axes
+    if outer.cells == 1 or width < last.cells or last.cells < last.input or width % rows.lanes == 0:
         return False
-    if width < last.cells or last.cells < last.input or width % lanes == 0:
-        return False
-    if last.output * min(item, 4) < 4 * lanes:
+    if last.output * min(rows.item, 4) < 4 * rows.lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied
-    row_bytes = last.output * item
-    if rows_are_vectors(layout, lanes) and not (item > 2 and past_caches and row_bytes % CACHE_LINE):
+    row_bytes = last.output * rows.item
+    if rows_are_vectors(rows) and not (rows.item > 2 and rows.past_caches and row_bytes % CACHE_LINE):
         return True
-    plane_bytes = rows.output * row_bytes  # as `choose_stores` of _box_compute asks
-    past_caches = past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)
-    unfilled = not ends_are_few(layout, lanes, in_channels, JOINED_PRODUCTS[past_caches])
+    plane_bytes = outer.output * row_bytes  # as `choose_stores` of _box_compute asks
+    past_caches = rows.past_caches and (plane_bytes % CACHE_LINE == 0 or plane_bytes >= LONG_ROW)
+    unfilled = not ends_are_few(rows, JOINED_PRODUCTS[past_caches])
     return unfilled or (past_caches and row_bytes % CACHE_LINE > 0)

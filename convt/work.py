@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from convt._levels import MANY_SUMS, MAX_ROWS, PAGE, TileLimits
+from convt._levels import MANY_SUMS, PAGE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
@@ -91,7 +91,7 @@ class Work:
         columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
         channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
         few_registers = self.limits.sums < MANY_SUMS
-        if few_registers and columns > min(MAX_ROWS, self.limits.sums // 2) and channel % PAGE == 0:
+        if few_registers and columns > self.limits.rows and channel % PAGE == 0:
             return False
         row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
         if any(axis.input != axis.pitch for axis in self.layout.axes[2:]):

@@ -269,7 +269,7 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
     widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
     x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
-    joined = width != 3 or wanted.nbytes >= stream_bytes(level)
+    joined = width != 3 or wanted.nbytes >= stream_bytes(level, wanted.itemsize == 2, x_shape[1])
     joined = joined and (kernel[-1] != 3 or three_in_one_pass(level, dtype))
     if path.words:
         pairs = wanted.shape[-1] % 2 == widths[width] * kernel[-1] % 2 == 0
@@ -290,7 +290,7 @@ def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows,
     """Of whole vectors, past the caches only where these are aligned."""
     width = 96 + tile_limits(level, dtype == np.float64, 0)[0] // 2  # a vector is left half filled
     x, w, b, attributes, wanted = joined_case(dtype, (batch, 20, rows, width), kernel, 0)
-    assert (wanted.nbytes >= stream_bytes(level)) == (batch > 1)
+    assert (wanted.nbytes >= stream_bytes(level, wanted.itemsize == 2, 20)) == (batch > 1)
     memory = empty_aligned((wanted.size + 64,), wanted.dtype)
     memory[:] = 99
     out = memory[offset : offset + wanted.size].reshape(wanted.shape)
@@ -403,7 +403,7 @@ def test_joined_rows_of_words_in_part_of_an_array(level, begin, gap):
     memory = np.full(begin + channels * (plane + gap) + 64, 99, BFLOAT16)
     beside = memory[begin : begin + channels * (plane + gap)].reshape(channels, plane + gap)
     out = beside[:, :plane].reshape(wanted.shape)
-    assert np.shares_memory(out, memory) and out.nbytes >= stream_bytes(level)
+    assert np.shares_memory(out, memory) and out.nbytes >= stream_bytes(level, True, 20)
     with forced((level, paths.POSITION_WORDS)):
         layer = convt.ConvTranspose(w, b, **attributes)
         assert "joined rows" in layer.explain(x.shape)["tiles"]
