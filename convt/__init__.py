@@ -4,8 +4,8 @@ The way through the package, top to bottom; each floor knows only those below::
 
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
-    planner                   geometry -> path, tasks, threads
-    plan                      what then runs: weights packed, kernels called, explained
+    planner                   geometry -> path, boxes, threads
+    plan                      what then runs: tasks dealt out, weights packed, kernels called, explained
     boxes, cost               for each path how large its boxes are, and what they would cost
     shares                    into how many tasks boxes are dealt out to threads
     work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once

@@ -1,6 +1,7 @@
 import numpy as np
 
 from convt._box_table import BoxTable
+from convt.shares import Tasks
 
 def run(
     x: np.ndarray,
@@ -10,7 +11,5 @@ def run(
     magnitudes: tuple[int, int],
     table: BoxTable,
     dtype: str,
-    groups: int,
-    splits: int,
-    n_threads: int,
+    tasks: Tasks,
 ) -> bool: ...

@@ -177,6 +177,7 @@ cdef bint run_tasks(
     const real_t[::1] bias,
     Py_ssize_t groups,
     Py_ssize_t splits,
+    Py_ssize_t together,
     char *scratch,
     Py_ssize_t scratch_step,
     int n_threads,
@@ -184,7 +185,7 @@ cdef bint run_tasks(
     """Returns whether a task refused its operands."""
     cdef Py_ssize_t task, refused = 0, tasks = (table.group + groups - 1) // groups * table.chains * splits
     cdef uint64_t found
-    for task in prange(tasks, nogil=True, schedule="dynamic", num_threads=n_threads):
+    for task in prange(tasks, nogil=True, schedule="dynamic", chunksize=together, num_threads=n_threads):
         found = begin_floating()
         refused += run_task(
             table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step
@@ -282,9 +283,7 @@ def run(
     magnitudes,
     BoxTable table not None,
     str dtype not None,
-    Py_ssize_t groups,
-    Py_ssize_t splits,
-    int n_threads,
+    tasks not None,
 ):
     """Compute y, every element of it.
 
@@ -302,13 +301,12 @@ def run(
     table : BoxTable
     dtype : {"float16", "bfloat16", "float32", "float64"}
         What the bytes of `x` and `y` are.
-    groups : int
-        Groups that a task computes.
-    splits : int
-        Parts that a group's blocks of channels are dealt out in.
-    n_threads : int
+    tasks : convt.shares.Tasks
     """
     cdef Operands operands
+    cdef Py_ssize_t groups, splits, together
+    cdef int n_threads
+    _, n_threads, groups, splits, together = tasks
     cdef Py_ssize_t step = (table.workspace + PAGE - 1) // PAGE * PAGE
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
@@ -329,5 +327,9 @@ def run(
     choose_loads(table, &operands, x)
     choose_stores(table, &operands, y)
     if table.double:
-        return not run_tasks[double](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)
-    return not run_tasks[float](table, &operands, weights, bias, groups, splits, aligned_scratch, step, n_threads)
+        return not run_tasks[double](
+            table, &operands, weights, bias, groups, splits, together, aligned_scratch, step, n_threads
+        )
+    return not run_tasks[float](
+        table, &operands, weights, bias, groups, splits, together, aligned_scratch, step, n_threads
+    )

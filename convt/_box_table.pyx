@@ -67,6 +67,7 @@ cdef class BoxTable:
     """
 
     def __init__(self, work, bint in_panels):
+        # Each step reads what those before it set; `set_portions` changes the x_step that taps' offsets are made by.
         layout = work.layout
         self.in_panels = in_panels
         self.set_work(work)
@@ -84,7 +85,6 @@ cdef class BoxTable:
 
     cdef set_work(self, work):
         """Path, channels, and the level and its tiles."""
-        cdef bint plain = ITEMSIZE[work.dtype] > 2
         geometry, path = work.geometry, work.path
         self.level = find_level(work.isa)
         self.double = work.dtype == "float64"
@@ -99,16 +99,11 @@ cdef class BoxTable:
         self.out_channels = geometry.out_channels // geometry.group
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
-        self.lanes = self.level.f64.lanes if self.double else self.level.f32.lanes
-        self.most_sums = self.level.f64.most_sums if self.double else self.level.f32.most_sums
-        self.unit = 1
-        if self.pieces:
-            self.most_sums, self.unit = self.level.tiles.most_sums, self.level.tiles.unit
+        self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
         self.whole_tile = work.vectors * self.lanes
-        self.most_rows = min(MAX_ROWS, self.most_sums // 2)  # as many as leave registers for two vectors each
-        self.together = 2
+        self.most_rows, self.together = work.limits.rows, 2
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
-        self.stream_bytes = stream_bytes(work.isa, not plain, self.in_channels)
+        self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.in_channels)
 
     cdef set_layout(self, layout):
         """Axes, and what boxes and runs are."""

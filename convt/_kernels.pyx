@@ -53,7 +53,7 @@ cdef class PhaseTable:
     Parameters
     ----------
     geometry : convt.geometry.Geometry
-    phases : sequence of convt.plan.Phase
+    phases : sequence of convt.phases.Phase
         The phases of the innermost axis that have taps, by rising residue.
     """
 

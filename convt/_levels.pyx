@@ -1,6 +1,8 @@
 # cython: language_level=3
 """The levels of this build: micro-kernels for an instruction set, compiled here."""
 
+from cpython.pyport cimport PY_SSIZE_T_MAX
+
 from typing import NamedTuple
 
 cdef extern from "kernels.h" nogil:
@@ -68,7 +70,9 @@ ONE_CHANNEL_STREAM = 1 << 23
 def stream_bytes(str level, bint halves, Py_ssize_t in_channels):
     """The bytes from which results are written past the caches: of halves or not, of so many channels of a group."""
     cdef const convt_level *found = find_level(level)
-    cdef Py_ssize_t least = found.tiles.stream_bytes if halves else found.stream_bytes
+    cdef Py_ssize_t least = found.stream_bytes
+    if halves:  # not by vectors of widened ones
+        least = found.tiles.stream_bytes if found.tiles.most_pieces else PY_SSIZE_T_MAX
     return max(least, ONE_CHANNEL_STREAM) if in_channels == 1 and is_amd() else least
 
 

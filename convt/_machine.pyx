@@ -16,7 +16,8 @@ def openmp_limit():
 
 
 def processors():
-    """Processors that the calling thread may run on now (its affinity); 0 if unknown."""
+    """Processors that the calling thread may run on now: its affinity or, where OpenMP binds its threads, what OpenMP
+    may use; 0 if unknown."""
     return convt_processors()
 
 

@@ -138,16 +138,25 @@ class Boxes(NamedTuple):
         them but this path not."""
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements
         item = max(ITEMSIZE[work.dtype], 4)
-        # Kernel positions that reach outputs: the others are multiplied, but packed by no path.
-        used = sum(len(c.places) * len(c.shifts) for c in work.layout.classes)
-        packed = work.geometry.out_channels * work.in_channels * used * item
         few = positions <= (MOST_ORDER_TILE_POSITIONS if tiles else MOST_ORDER_POSITIONS)
         few &= positions * work.block * work.kernel * item <= MOST_ORDER_PRODUCTS
         widened = ITEMSIZE[work.dtype] == 2 and not tiles
         in_panels = work.layout.boxes == 1 and self.columns_fit_panels
-        if widened or not few or packed < LEAST_ORDER_BYTES or not in_panels:
+        if widened or not few or self.packed_bytes < LEAST_ORDER_BYTES or not in_panels:
             return self.cycles
-        return estimate(work, in_order=True) - ORDER_CYCLES * packed
+        return estimate(work, in_order=True) - self.packing_cycles
+
+    @property
+    def packed_bytes(self) -> int:
+        """Of the weights that reach outputs, in the type of sums: others are multiplied, but packed by no path."""
+        used = sum(len(c.places) * len(c.shifts) for c in self.work.layout.classes)
+        weights = self.work.geometry.out_channels * self.work.in_channels * used
+        return weights * max(ITEMSIZE[self.work.dtype], 4)
+
+    @property
+    def packing_cycles(self) -> float:
+        """To pack the weights."""
+        return ORDER_CYCLES * self.packed_bytes
 
     def multiplied_in_panels(self, threads: int) -> Optional["Boxes"]:
         """The same where weights that are used once are multiplied panel by panel, or None if they should not be.

@@ -21,7 +21,7 @@ from convt._levels import (
     ROW_TILE,
     TileLimits,
 )
-from convt.geometry import ITEMSIZE, Geometry
+from convt.geometry import INT64_MAX, ITEMSIZE, Geometry
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
 from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
 from convt.work import Work
@@ -171,7 +171,8 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
     taps *= geometry.in_channels // geometry.group
     outputs = ROW_OUTPUT_CYCLES * math.prod(geometry.output_shape)
-    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * geometry.macs + outputs
+    looks, taps, macs = (min(n, INT64_MAX) for n in (looks, taps, geometry.macs))  # more is no float, of many axes
+    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * macs + outputs
 
 
 def packing_cycles(work: Work) -> float:

@@ -53,7 +53,7 @@ class OnePass(NamedTuple):
         Rows of cells are multiplied as one line; those that are packed strip by strip or not at all where they
         follow each other in x, those of words where they do in y.
     rows_are_vectors : bool
-        Rows of outputs are whole vectors, which joined rows are written to where they belong.
+        Where rows may be joined: those of outputs are whole vectors, written where they belong.
     """
 
     possible: bool = False

@@ -43,7 +43,7 @@ def bias_of_sums(b: np.ndarray | None, dtype: type, channels: int) -> np.ndarray
     """Bias ``(M,)``, or None for zeros, for sums of so many channels, of which each of M may be several in turn.
 
     -0 becomes 0: a sum of products that underflow is 0 or -0 by the zeros beyond the border that are multiplied,
-    which depend on the boxes.
+    which depend on the boxes. Phases of rows, where a call with an Inf among its weights goes, want the same.
     """
     if b is None:
         return np.zeros(channels, dtype)

@@ -1,4 +1,4 @@
-"""What runs: a plan packs weights, calls the kernels and explains itself."""
+"""What runs: a plan deals boxes out in tasks, packs weights, calls the kernels and explains itself."""
 
 import math
 from functools import cached_property
@@ -15,14 +15,7 @@ from convt.geometry import ITEMSIZE, Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
 from convt.report import Report
-from convt.shares import TASKS_TO_BALANCE, even_part, even_parts, splits
-
-# Many tasks are as small as a depthwise channel: groups share one, and what their boxes have in common, where so
-# many tasks are left for each thread and their weights stay in the second-level cache from box to box. With 32 tasks
-# a thread, depthwise layers of 20 to 80 microseconds took 1.07 to 1.4 times as long on two threads, 1.0
-# to 1.06 on one.
-TASKS_PER_THREAD = 8
-SHARED_WEIGHTS = 1 << 18  # bytes
+from convt.shares import TASKS_TO_BALANCE, deal, even_part
 
 # Weights and bias as a plan's kernels read them, and what else `Plan.run` needs of its `Plan.pack`.
 Packed: TypeAlias = tuple[Any, ...]
@@ -156,21 +149,13 @@ class BoxPlan(Plan):
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.in_channels // geometry.group
         self.slice = self.table.slice if sliced else 0
-        whole = layout.chains * geometry.group
-        if boxes.in_panels and not path.columns_first:
-            self.splits = even_parts(geometry.group, threads)
-        else:
-            self.splits = splits(layout, geometry.group, work.blocks, threads)
-        self.threads = max(1, min(threads, whole * self.splits))
-        most_groups = SHARED_WEIGHTS * geometry.group // max(1, work.weights_bytes)
-        many = whole * self.splits // (TASKS_PER_THREAD * self.threads)
-        self.groups = max(1, min(geometry.group, most_groups, many))
-        self.tasks = -(-geometry.group // self.groups) * layout.chains * self.splits
+        self.dealt = deal(work, boxes.cycles, boxes.in_panels and not path.columns_first, threads)
+        self.threads = self.dealt.threads
         self.pack_key = (self.kind, path.name, work.block, work.pieces, self.table.packing_digest)
 
     @property
     def tiles(self) -> dict[str, object]:
-        together = min(self.groups, self.table.groups_together)
+        together = min(self.dealt.groups, self.table.groups_together)
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
@@ -185,8 +170,8 @@ class BoxPlan(Plan):
             "box": self.box,
             "boxes": self.boxes,
             **({"chain": self.chain} if self.chain > 1 else {}),
-            "splits": self.splits,
-            "tasks": self.tasks,
+            "splits": self.dealt.splits,
+            "tasks": self.dealt.total,
         }
 
     @cached_property
@@ -205,9 +190,7 @@ class BoxPlan(Plan):
             x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
         if self.table.shares_loads and target.strides[-1] != target.itemsize:  # written in one pass only
             target = empty_aligned(target.shape, target.dtype)
-        done = _box_compute.run(
-            x, target, weights, bias, magnitudes, self.table, self.dtype, self.groups, self.splits, self.threads
-        )
+        done = _box_compute.run(x, target, weights, bias, magnitudes, self.table, self.dtype, self.dealt)
         if done and target is not y and not np.may_share_memory(target, y):
             y[...] = target.reshape(y.shape)
         return done

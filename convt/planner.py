@@ -1,4 +1,4 @@
-"""From geometry to plan: the path of the least estimate, in how many tasks, on how many threads."""
+"""From geometry to plan: the path of the least estimate, its boxes, and how many threads these are worth."""
 
 import math
 import os
@@ -69,7 +69,7 @@ class Call(NamedTuple):
 
     def threads_for(self, cycles: float) -> int:
         """Threads that are worth waking for work of so many cycles."""
-        return int(max(1, min(self.threads, MOST_THREADS, cycles // CYCLES_PER_THREAD)))
+        return int(max(1, min(self.threads, MOST_THREADS, cycles / CYCLES_PER_THREAD)))
 
     def by_rows(self, reason: str) -> Plan:
         """In phases of rows."""
@@ -81,8 +81,8 @@ class Call(NamedTuple):
         weights = self.geometry.macs / self.geometry.batch
         return NativePlan(self.geometry, self.dtype, self.isa, self.threads_for(NATIVE_CYCLES * weights), reason)
 
-    def without_boxes(self, reason: str) -> Plan:
-        """The one of both that suits the images."""
+    def fallback(self, reason: str) -> Plan:
+        """That of both which suits the images."""
         return self.from_native_weights(reason) if self.reads_weights_once else self.by_rows(reason)
 
 
@@ -119,7 +119,7 @@ def make_plan(
     than those of a layer. The path must not depend on the threads: each has an order of summation of its own.
     """
     call = Call(geometry, dtype, isa, threads, precision, without, once)
-    plan = plan_without_boxes(call)
+    plan = plan_without_choice(call)
     if plan:
         return plan
     native = call.reads_weights_once
@@ -128,7 +128,7 @@ def make_plan(
     product = coalesce_axes(as_product(geometry))
     by_product = PathBoxes.of(product, call, paths)
     if by_product is None:
-        return call.without_boxes("cells of too many axes or places")
+        return call.fallback("cells of too many axes or places")
     # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
     own = coalesce_axes(geometry) if once else product
     by_kernel = PathBoxes.of(own, call, paths) if own != product else None
@@ -142,11 +142,11 @@ def make_plan(
         if plan.workspace <= MOST_WORKSPACE:
             return plan
     plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
-    return plan or call.without_boxes("no box of cells fits the scratch")
+    return plan or call.fallback("no box of cells fits the scratch")
 
 
-def plan_without_boxes(call: Call) -> Plan | None:
-    """The plan of a call that leaves no choice."""
+def plan_without_choice(call: Call) -> Plan | None:
+    """The plan of a call that leaves no choice of boxes; None of any other."""
     geometry = call.geometry
     if call.isa == "generic":
         return call.by_rows("the generic level has one path for every shape")
@@ -168,12 +168,11 @@ def used_kernel(geometry: Geometry) -> float:
 
 def reason_of(call: Call, cycles: dict[Path, float]) -> str:
     """Why the path of the least estimate is chosen, for people."""
+    least_first = sorted((path for path in cycles if cycles[path] < math.inf), key=cycles.__getitem__)
+    estimated = ", ".join(f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
+    reason = f"least estimate: {estimated or 'none'}"
     if call.reads_weights_once:
         reason = "images of one position use few of the weights, packed once"
-    else:
-        least_first = sorted((path for path in cycles if cycles[path] < math.inf), key=cycles.__getitem__)
-        estimated = (f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
-        reason = "least estimate: " + ", ".join(estimated)
     if "tiles" in call.without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     return reason
@@ -183,11 +182,11 @@ def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], 
     """The plan of the least estimate whose scratch is not too large, by the first of `ways` that has its path."""
     in_panels = call.once and "panels" not in call.without
     for path in sorted(cycles, key=cycles.__getitem__):
-        threads = call.threads_for(cycles[path])
         for cells, by_path in ways:
             if path not in by_path:
                 continue
             boxes = by_path[path]
+            threads = call.threads_for(boxes.cycles + (boxes.packing_cycles if call.once else 0))
             whole = BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, boxes, call.once)
             if whole.workspace > MOST_WORKSPACE:
                 reason += f"; {path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"

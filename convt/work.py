@@ -75,6 +75,11 @@ class Work:
         """Of all packed weights, without padding."""
         return self.geometry.out_channels * self.in_channels * self.kernel * self.weight_bytes
 
+    @cached_property
+    def output_bytes(self) -> int:
+        """Of the result."""
+        return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]
+
     @property
     def dots(self) -> bool:
         """Whether pieces are multiplied in vectors, not in tile registers."""

@@ -1,10 +1,11 @@
 """Shares of a call for its threads."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from convt.shares import busiest, chain_cells, splits
+from convt.shares import KEPT_CYCLES, KEPT_OUTPUTS, SHARED_WEIGHTS, Tasks, busiest, chain_cells, deal, splits
 from convt.tiling import BoxAxis, BoxLayout
 
 
@@ -61,3 +62,36 @@ def test_groups_are_shared_first():
 
 def test_more_threads_than_tasks():
     assert splits(layout((1, 3, 8), (1, 2, 8)), 1, 2, 16) == 2
+
+
+def work(boxes, group=1, blocks=1, weights=1 << 10, outputs=1 << 20):
+    """Boxes of a call whose weights and outputs take so many bytes."""
+    geometry = SimpleNamespace(group=group)
+    return SimpleNamespace(
+        layout=boxes, geometry=geometry, blocks=blocks, weights_bytes=weights, output_bytes=outputs
+    )
+
+
+def test_groups_share_tasks_where_many_are_left():
+    box = layout((1, 8, 8), (1, 8, 8))
+    assert deal(work(box, 256), 1e5, False, 2)[:3] == (16, 2, 16)
+    assert deal(work(box, 256), 1e5, False, 1)[:3] == (8, 1, 32)
+    assert deal(work(box, 15), 1e5, False, 2).groups == 1
+    assert deal(work(box, 256, weights=64 * SHARED_WEIGHTS), 1e5, False, 2).groups == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "cycles", "weights", "outputs", "together"),
+    [
+        (8, 1e5, 1 << 10, 1 << 20, 2),
+        (7, 1e5, 1 << 10, 1 << 20, 1),  # shares of 4 and 3 rows
+        (8, KEPT_CYCLES, 1 << 10, 1 << 20, 1),
+        (8, 1e5, 1 << 20, 1 << 20, 1),
+        (8, 1e5, 1 << 10, KEPT_OUTPUTS, 1),
+    ],
+)
+def test_a_thread_takes_its_share_at_once_where_it_finds_it_in_its_caches(
+    rows, cycles, weights, outputs, together
+):
+    boxes = layout((1, rows, 8), (1, 2, 8))
+    assert deal(work(boxes, weights=weights, outputs=outputs), cycles, False, 2) == Tasks(4, 2, 1, 1, together)

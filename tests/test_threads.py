@@ -12,6 +12,8 @@ from threadpoolctl import threadpool_limits
 
 import convt
 from convt import planner, threads
+from convt.geometry import OnnxRules
+from convt.layer import Layer
 
 X = np.ones((4, 16, 32, 32), np.float32)
 W = np.ones((16, 16, 3, 3), np.float32)
@@ -108,6 +110,21 @@ def test_other_python_threads_run_during_a_call():
 
 def test_large_work_uses_the_threads_it_is_given():
     assert convt.ConvTranspose(W, n_threads=3).explain(X.shape)["threads"] == 3
+
+
+def test_few_products_of_many_outputs_use_threads():
+    layer = convt.ConvTranspose(np.ones((1, 1, 1, 1), np.float32), strides=[4, 4], n_threads=2)
+    assert layer.explain((1, 1, 256, 256))["threads"] == 2
+
+
+def test_a_call_that_packs_its_weights_counts_that_as_work():
+    """Of a layer that multiplies by them so little that one thread is enough."""
+    w = np.ones((256, 128, 4, 4), np.float32)
+    call = Layer(OnnxRules(w.shape, strides=[2, 2], pads=[1] * 4), w, None, 2, "highest")
+    layer = convt.ConvTranspose(w, strides=[2, 2], pads=[1] * 4, n_threads=2)
+    shape = (1, 256, 1, 2)
+    assert call.explain(shape)["threads"] >= layer.explain(shape)["threads"]
+    assert call.explain(shape)["threads"] == 2
 
 
 def test_small_work_stays_serial():
