@@ -14,7 +14,7 @@ from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport CELLS, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
 from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, WAITING_POSITIONS, real_t, tap_t
-from convt._micro_kernels cimport add_rows, all_finite, transpose_to
+from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
 
@@ -233,14 +233,7 @@ cdef bint multiply_given(
         later = 0
         if few and w != scratch.panel:  # not copied: the next channels' or, after the last ones', the next panel's
             later = channels * w_step if c + channels < table.in_channels else width - c * w_step
-        if real_t is float:
-            table.level.f32.native_tiles(
-                length, channels, table.padded(width), input + c, table.x_step, w, w_step, later, out, step
-            )
-        else:
-            table.level.f64.native_tiles(
-                length, channels, table.padded(width), input + c, table.x_step, w, w_step, later, out, step
-            )
+        native_tiles(table, length, channels, table.padded(width), input + c, w, w_step, later, out, step)
         c += channels
     return not all_finite(table, out, width)
 

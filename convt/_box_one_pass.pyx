@@ -15,9 +15,9 @@ from convt._box_operands cimport (
 from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._levels cimport (
     JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
-    SHORT_LINE, TWO_CLASSES, lines_t, positions_out_t, real_t, tap_class_t, tile_rows_t,
+    SHORT_LINE, TWO_CLASSES, lines_t, real_t, tap_class_t, tile_rows_t,
 )
-from convt._micro_kernels cimport copy_lines, stream_rows
+from convt._micro_kernels cimport copy_lines, filled_lines, positions_out, stream_rows
 
 cdef enum:
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
@@ -237,16 +237,7 @@ cdef inline void pack_strip(
     What a tile reads lies together: 256 channels that lay a plane apart took 1.13 times as long (a bench of products).
     """
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
-    if real_t is float:
-        table.level.f32.filled_lines(
-            table.in_channels, operands.x_strides[1], strip.count, row_step, cells, x, next_strip - x, target,
-            strip.x_channel, strip.x_line,
-        )
-    else:
-        table.level.f64.filled_lines(
-            table.in_channels, operands.x_strides[1], strip.count, row_step, cells, x, next_strip - x, target,
-            strip.x_channel, strip.x_line,
-        )
+    filled_lines(table, strip, operands.x_strides[1], row_step, cells, x, next_strip - x, target)
 
 
 cdef inline void write_tile(
@@ -254,17 +245,11 @@ cdef inline void write_tile(
 ) noexcept nogil:
     """Lines of outputs of a tile, so many bytes behind its targets."""
     cdef int kind = SHARED_LOADS if table.shares_loads else TWO_CLASSES if table.pairs else ONE_CLASS
-    cdef positions_out_t write = table.level.tiles.word_positions_out if table.words else table.level.f32.positions_out
     cdef Py_ssize_t j
     cdef void *targets[MAX_ROWS]
     for j in range(tile.targets):
         targets[j] = <char *> tile.target[j] + moved
-    if real_t is float:
-        write(tile.rows, kind, table.inner_places, tile.classes, lines, x, targets, stream)
-    else:
-        table.level.f64.positions_out(
-            tile.rows, kind, table.inner_places, tile.classes, lines, x, targets, stream
-        )
+    positions_out(table, tile.rows, kind, tile.classes, lines, x, targets, stream)
 
 
 cdef void multiply_lines(

@@ -35,8 +35,8 @@ LEAST = 2.0**-102  # magnitude that pieces, and sums of products of pieces, keep
 
 cdef enum:
     GATHERED_BYTES = 1 << 19  # of weights: bfloat16, 1026 channels, kernel 1024, to one took 0.88 to 0.93 of a call
-    RUNS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
-    LEAST_RUNS = 4  # channels then
+    SPANS_BYTES = 1 << 14  # of channels that stay in the first-level cache while every tile copies its columns
+    LEAST_SPAN_CHANNELS = 4  # of those
     SMALL_GROUP = 1 << 9  # weights and biases, of which the order is found but once
 
 
@@ -179,14 +179,14 @@ cdef bint pack_whole_vectors(
 
 
 # Columns of packed weights that follow each other in a channel of those given.
-cdef struct Run:
+cdef struct Span:
     Py_ssize_t source  # element of a channel
     Py_ssize_t target  # of the packed weights, of channel 0
     Py_ssize_t length
     Py_ssize_t tile  # its width: elements from one packed channel to the next
 
 
-cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
+cdef bint pack_spans(BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights) noexcept nogil:
     """`pack_block`'s weights where every vector of columns is as many neighbours of a channel's weights, as outputs of
     a kernel of one position and places of a row of a cell are. Every tile takes its own from some channels that are in
     the first-level cache: one call of istft_1026to1 took 0.95 of the time, of 2048 to 512 channels with kernel 1 0.96.
@@ -195,10 +195,10 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
     Returns whether that could be done.
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), i, t, j, c, n, n_taps, column, tile
-    cdef Py_ssize_t place, offset, first = 0, target, runs = 0, most = 0, begin, some, count
+    cdef Py_ssize_t place, offset, first = 0, target, n_spans = 0, most = 0, begin, some, count
     cdef Py_ssize_t channel_step = given.channel_step // <Py_ssize_t> sizeof(real_t)
-    cdef Run *all_runs
-    cdef Run *run = NULL  # the last one
+    cdef Span *spans
+    cdef Span *span = NULL  # the last one
     cdef const int64_t *kernel_index
     cdef const real_t *source = wide
     if not table.along_channels or table.pieces:
@@ -208,8 +208,8 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
         if n % lanes:
             return False
         most += table.products.taps(i) * n // lanes
-    all_runs = <Run *> calloc(most + 1, sizeof(Run))
-    if all_runs == NULL:
+    spans = <Span *> calloc(most + 1, sizeof(Span))
+    if spans == NULL:
         return False
     for i in range(table.products.n):
         n_taps = table.products.taps(i)
@@ -221,33 +221,33 @@ cdef bint pack_runs(BoxTable table, Given *given, real_t *wide, Py_ssize_t block
                 offset = column % width * table.kernel + kernel_index[place * n_taps + t]
                 if column % lanes:
                     if offset != first + column % lanes:
-                        free(all_runs)
+                        free(spans)
                         return False
                     continue
                 first = offset
                 target = column_offset(table, given, block, i, t, column, &tile)
-                if column % table.whole_tile and first == run.source + run.length:
-                    run.length += lanes
+                if column % table.whole_tile and first == span.source + span.length:
+                    span.length += lanes
                     continue
-                run = all_runs + runs
-                run.source, run.target, run.length, run.tile = first, target, lanes, tile
-                runs += 1
+                span = spans + n_spans
+                span.source, span.target, span.length, span.tile = first, target, lanes, tile
+                n_spans += 1
     if given.halves:
         channel_step = given.width
-    some = max(LEAST_RUNS, RUNS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
+    some = max(LEAST_SPAN_CHANNELS, SPANS_BYTES // (given.width * <Py_ssize_t> sizeof(real_t)))
     for begin from given.begin <= begin < given.end by some:
         count = min(some, given.end - begin)
         for c in range(count):
             read_channel(table, given, begin + c, wide + c * given.width)
         if not given.halves:
             source = <const real_t *> (given.first + begin * given.channel_step)
-        for j in range(runs):
+        for j in range(n_spans):
             for c in range(count):
                 memcpy(
-                    weights + all_runs[j].target + (begin + c) * all_runs[j].tile,
-                    source + c * channel_step + all_runs[j].source, all_runs[j].length * sizeof(real_t),
+                    weights + spans[j].target + (begin + c) * spans[j].tile,
+                    source + c * channel_step + spans[j].source, spans[j].length * sizeof(real_t),
                 )
-    free(all_runs)
+    free(spans)
     return True
 
 
@@ -263,7 +263,7 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
     cdef const real_t *w = wide
     cdef real_t *target
     cdef Py_ssize_t offset[MAX_VECTORS * MAX_LANES]
-    if pack_whole_vectors(table, given, wide, block, weights) or pack_runs(table, given, wide, block, weights):
+    if pack_whole_vectors(table, given, wide, block, weights) or pack_spans(table, given, wide, block, weights):
         return
     if not given.halves:
         w = <const real_t *> given.first

@@ -32,7 +32,7 @@ cnp.import_array()
 cdef enum:
     INPUT, KERNEL, STRIDE, DILATION, PAD, OUTPUT  # columns of PhaseTable.axes
 
-cdef struct Operands:
+cdef struct RowOperands:
     DType dtype
     Py_ssize_t spatial
     const char *x
@@ -123,7 +123,7 @@ cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef Py_ssize_t list_outer_taps(
-    PhaseTable table, const Operands *operands, Py_ssize_t row, OuterTap *taps, Py_ssize_t *y_offset
+    PhaseTable table, const RowOperands *operands, Py_ssize_t row, OuterTap *taps, Py_ssize_t *y_offset
 ) noexcept nogil:
     """The outer kernel positions that reach output row `row`, and where the row lies in y.
 
@@ -160,7 +160,7 @@ cdef Py_ssize_t list_outer_taps(
 
 cdef void sum_phase(
     PhaseTable table,
-    const Operands *operands,
+    const RowOperands *operands,
     Py_ssize_t phase,
     int64_t q_begin,
     int64_t q_end,
@@ -202,7 +202,7 @@ cdef void sum_phase(
 
 cdef void compute_strip(
     PhaseTable table,
-    const Operands *operands,
+    const RowOperands *operands,
     int64_t begin,
     int64_t end,
     const OuterTap *outer,
@@ -252,7 +252,7 @@ cdef void compute_strip(
 
 cdef void run_task(
     PhaseTable table,
-    const Operands *operands,
+    const RowOperands *operands,
     const sum_t[:, :, :, :, :, ::1] weights,
     const sum_t[:, :, ::1] bias,
     Py_ssize_t bands,
@@ -294,7 +294,7 @@ cdef void run_task(
 
 cdef void run_tasks(
     PhaseTable table,
-    const Operands *operands,
+    const RowOperands *operands,
     const sum_t[:, :, :, :, :, ::1] weights,
     const sum_t[:, :, ::1] bias,
     Py_ssize_t bands,
@@ -336,7 +336,7 @@ def run(
         Parts that the strips of one image and tile are dealt out in.
     n_threads : int
     """
-    cdef Operands operands
+    cdef RowOperands operands
     cdef Py_ssize_t tasks = y.shape[0] * weights.shape[0] * weights.shape[1] * bands
     # Allocated here, so that a MemoryError comes before anything is written. Rows of whole cache lines.
     cdef char[:, ::1] scratch = np.empty((n_threads, -(-table.workspace(weights.shape[5]) // 64) * 64), "c")

@@ -1,7 +1,7 @@
 """A level's micro-kernels for the type that a table's sums are made in, float or double: what micro.h defines."""
 
 from convt._box_table cimport BoxTable
-from convt._levels cimport real_t
+from convt._levels cimport lines_t, positions_out_t, real_t, tap_class_t
 
 
 cdef inline void transpose(
@@ -86,3 +86,41 @@ cdef inline bint all_finite(BoxTable table, const real_t *elements, Py_ssize_t n
         return table.level.f32.finite(elements, n)
     else:
         return table.level.f64.finite(elements, n)
+
+
+cdef inline void native_tiles(
+    BoxTable table, Py_ssize_t positions, Py_ssize_t channels, Py_ssize_t columns, const real_t *x, const real_t *w,
+    Py_ssize_t w_step, Py_ssize_t later, real_t *out, Py_ssize_t out_step,
+) noexcept nogil:
+    if real_t is float:
+        table.level.f32.native_tiles(positions, channels, columns, x, table.x_step, w, w_step, later, out, out_step)
+    else:
+        table.level.f64.native_tiles(positions, channels, columns, x, table.x_step, w, w_step, later, out, out_step)
+
+
+cdef inline void filled_lines(
+    BoxTable table, const lines_t *strip, Py_ssize_t x_channel, Py_ssize_t x_line, Py_ssize_t n, const char *x,
+    Py_ssize_t ahead, real_t *target,
+) noexcept nogil:
+    """`n` elements of each line of all input channels, whose steps in x are in bytes, to where they lie in `strip`."""
+    if real_t is float:
+        table.level.f32.filled_lines(
+            table.in_channels, x_channel, strip.count, x_line, n, x, ahead, target, strip.x_channel, strip.x_line
+        )
+    else:
+        table.level.f64.filled_lines(
+            table.in_channels, x_channel, strip.count, x_line, n, x, ahead, target, strip.x_channel, strip.x_line
+        )
+
+
+cdef inline void positions_out(
+    BoxTable table, Py_ssize_t rows, int kind, const tap_class_t *classes, const lines_t *lines, const real_t *x,
+    void **targets, bint stream,
+) noexcept nogil:
+    cdef positions_out_t of_floats = table.level.f32.positions_out
+    if real_t is float:
+        if table.words:
+            of_floats = table.level.tiles.word_positions_out
+        of_floats(rows, kind, table.inner_places, classes, lines, x, targets, stream)
+    else:
+        table.level.f64.positions_out(rows, kind, table.inner_places, classes, lines, x, targets, stream)

@@ -33,7 +33,7 @@ cdef bint READS_AHEAD = reads_ahead()  # asked once: in a virtual machine the an
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bits
 
 
-cdef struct Operands:
+cdef struct NativeOperands:
     const convt_level *level
     DType dtype
     bint fetch  # weights early
@@ -59,8 +59,8 @@ def workspace(images, strip, sum_bytes):
 
 
 cdef void store(
-    const Operands *operands, real_t *sums, int64_t begin, int64_t n, const real_t *bias, const int64_t[::1] output_of,
-    char *y,
+    const NativeOperands *operands, real_t *sums, int64_t begin, int64_t n, const real_t *bias,
+    const int64_t[::1] output_of, char *y,
 ) noexcept nogil:
     """Columns [begin, begin + n) of one image and group: places `output_of` each kernel position, -1 for none."""
     cdef int64_t kernel = output_of.shape[0], j = 0, m = begin // kernel, k = begin % kernel, end, i, place, some
@@ -93,7 +93,7 @@ cdef void store(
 
 
 cdef void run_strip(
-    const Operands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
+    const NativeOperands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
     int64_t g, int64_t begin, int64_t width, real_t *sums,
 ) noexcept nogil:
     """`width` columns of group g from `begin` on; `sums` has `width` of up to IMAGES images."""
@@ -121,7 +121,7 @@ cdef void run_strip(
 
 
 cdef void run_tasks(
-    const Operands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
+    const NativeOperands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
     int64_t strip, real_t[:, ::1] sums,
 ) noexcept:
     cdef int64_t task, columns = operands.columns, strips = (columns + strip - 1) // strip
@@ -178,7 +178,7 @@ def run(
     isa : str
     dtype : {"float16", "bfloat16", "float32", "float64"}
     """
-    cdef Operands operands
+    cdef NativeOperands operands
     operands.level = find_level(isa)
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.fetch = not READS_AHEAD or x.shape[1] > FEW_IMAGES

@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from convt._levels import MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words, tile_limits
+from convt._levels import CACHE_LINE, MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words, tile_limits
 from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
@@ -347,7 +347,9 @@ def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_blo
 def fills_lines(cells: Cells, lanes: int, item: int) -> bool:
     """Whether lanes along the places of a cell's rows fill vectors, and outputs that are copied cache lines."""
     row = min(cells.axes[-1].stride, cells.axes[-1].output)
-    return row * item % 64 == 0 and all(len({p % row for p in c.places}) % lanes == 0 for c in cells.classes)
+    return row * item % CACHE_LINE == 0 and all(
+        len({p % row for p in c.places}) % lanes == 0 for c in cells.classes
+    )
 
 
 def padded(n: int, unit: int) -> int:

@@ -261,7 +261,7 @@ def positions_stored(work: Work) -> float:
     halves = item == 2
     # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
     in_lines = halves or (work.one_pass.possible and not work.path.tiles)
-    shared = not in_lines and row * item % 64 and row * item < LONG_ROW
+    shared = not in_lines and row * item % CACHE_LINE and row * item < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
     more = 0.0 if stride in (1, 2, 3, 4, 6, 8) else MORE_PLACES_CYCLES
