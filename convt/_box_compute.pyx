@@ -175,6 +175,7 @@ cdef bint run_tasks(
     const Operands *operands,
     const real_t[::1] weights,
     const real_t[::1] bias,
+    Py_ssize_t tasks,
     Py_ssize_t groups,
     Py_ssize_t splits,
     Py_ssize_t together,
@@ -183,7 +184,7 @@ cdef bint run_tasks(
     int n_threads,
 ) noexcept:
     """Returns whether a task refused its operands."""
-    cdef Py_ssize_t task, refused = 0, tasks = (table.group + groups - 1) // groups * table.chains * splits
+    cdef Py_ssize_t task, refused = 0
     cdef uint64_t found
     for task in prange(tasks, nogil=True, schedule="dynamic", chunksize=together, num_threads=n_threads):
         found = begin_floating()
@@ -304,9 +305,9 @@ def run(
     tasks : convt.shares.Tasks
     """
     cdef Operands operands
-    cdef Py_ssize_t groups, splits, together
+    cdef Py_ssize_t total, groups, splits, together
     cdef int n_threads
-    _, n_threads, groups, splits, together = tasks
+    total, n_threads, groups, splits, together = tasks
     cdef Py_ssize_t step = (table.workspace + PAGE - 1) // PAGE * PAGE
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
@@ -328,8 +329,8 @@ def run(
     choose_stores(table, &operands, y)
     if table.double:
         return not run_tasks[double](
-            table, &operands, weights, bias, groups, splits, together, aligned_scratch, step, n_threads
+            table, &operands, weights, bias, total, groups, splits, together, aligned_scratch, step, n_threads
         )
     return not run_tasks[float](
-        table, &operands, weights, bias, groups, splits, together, aligned_scratch, step, n_threads
+        table, &operands, weights, bias, total, groups, splits, together, aligned_scratch, step, n_threads
     )

@@ -105,12 +105,8 @@ def group_convolution_backprop_data(
     ----------
     data, filter : array_like
         ``(N, C_in, *I)`` and ``(group, C_in/group, C_out/group, *K)``; floating, integer or boolean.
-    output_shape : sequence of int, optional
-        Spatial sizes of the result, as in `convt.group_convolution_backprop_data`.
-    dtype : dtype, optional
-        As in `conv_transpose`.
-    **attributes
-        The other attributes and `compat`, as in `convt.group_convolution_backprop_data`.
+    output_shape, dtype, **attributes
+        As in `convolution_backprop_data`.
 
     Returns
     -------
@@ -120,7 +116,7 @@ def group_convolution_backprop_data(
     Raises
     ------
     TypeError, ValueError
-        If an attribute is not allowed, or an array does not fit.
+        As `convolution_backprop_data` does.
     """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
     merged = filter.reshape(without_group_axis(filter.shape))

@@ -94,7 +94,7 @@ def test_rows_past_the_caches_that_share_their_lines(level, dtype, layout, x_sha
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     wanted = oracle(x, w, None, attributes, dtype)
-    assert wanted.nbytes >= stream_bytes(level, False, x_shape[1] // attributes.get("group", 1))
+    assert wanted.nbytes >= (1 << 23 if "group" in attributes else stream_bytes(level, False, x_shape[1]))
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w.astype(dtype), n_threads=2, **attributes)
@@ -158,7 +158,7 @@ def test_shared_loads_that_pass_the_caches(level, stride, dtype):
     w = integer_data(rng, (24, 1, kernel, kernel)).astype(dtype)
     attributes = {"strides": [stride] * 2, "pads": [pad] * 4, "group": 24}
     wanted = oracle(x, w, None, attributes, dtype)
-    assert wanted.nbytes >= stream_bytes(level, path.words, 1)
+    assert wanted.nbytes >= 1 << 23
     out = empty_aligned(wanted.shape, wanted.dtype)
     with forced((level, path)):
         layer = convt.ConvTranspose(w, **attributes)
