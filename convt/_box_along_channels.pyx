@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
-from convt._box_table cimport CELLS, GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
+from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
 from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, WAITING_POSITIONS, real_t, tap_t
 from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
@@ -266,18 +266,51 @@ cdef void order_columns(
         order_row(table, table.block_width(block), source + position * step, target + position * step)
 
 
+cdef inline void add_column(
+    BoxTable table, const Box *box, Py_ssize_t tap, Py_ssize_t width, const real_t *products, Py_ssize_t product_step,
+    real_t *sums, Py_ssize_t step,
+) noexcept nogil:
+    """The products of one kernel position, added to the sums of a place that has this tap: plane by plane of its cells,
+    the part of each that reads inputs."""
+    cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, cells = box.size[last], plane, rest, a
+    cdef Py_ssize_t of_plane = box.size[rows_axis] * cells, planes = 1, position, begin, end, first = 0
+    cdef Py_ssize_t rows = box.size[rows_axis]
+    cdef int64_t shift = table.classes.shifts[tap, last - 1], row_shift = 0, source
+    cdef bint inside
+    begin, end = max(0, -shift), min(cells, table.axes[last, INPUT] - shift)
+    if rows_axis:
+        row_shift = table.classes.shifts[tap, rows_axis - 1]
+        first, rows = max(0, -row_shift), min(rows, table.axes[rows_axis, INPUT] - row_shift)
+    if begin >= end or first >= rows:
+        return
+    for a in range(rows_axis):
+        planes *= box.size[a]
+    for plane in range(planes):
+        rest = plane
+        inside = True
+        position = (first + row_shift) * table.steps[rows_axis] + shift + begin
+        for a in range(rows_axis - 1, -1, -1):
+            source = rest % box.size[a] + (table.classes.shifts[tap, a - 1] if a else 0)
+            rest //= box.size[a]
+            inside &= 0 <= source < (table.axes[a, INPUT] if a else box.size[0])
+            position += source * table.steps[a]
+        if inside:
+            add_rows(
+                table, rows - first, end - begin, width,
+                products + position * product_step, table.steps[rows_axis] * product_step, product_step,
+                sums + (plane * of_plane + first * cells + begin) * step, cells * step, step,
+            )
+
+
 cdef void add_columns(
     BoxTable table, const Box *box, Py_ssize_t block, const real_t *products, real_t *sums
 ) noexcept nogil:
     """Sums [position][column] of whole images from the products of their input positions, [position][column], without
     their bias."""
-    cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block)
+    cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block), cells = box.size[last]
     cdef Py_ssize_t product_step = table.padded(table.columns(table.products, block, 0))
-    cdef Py_ssize_t i, t, place, position, row, rest, a, begin, end, step, n_taps, rows = 1, cells
-    cdef int64_t index, source
+    cdef Py_ssize_t i, t, place, step, n_taps, rows = 1, a
     cdef const int64_t *kernel_index
-    cdef bint inside
-    cells = table.axes[last, CELLS]
     for a in range(last):
         rows *= box.size[a]
     for i in range(table.classes.n):
@@ -287,25 +320,10 @@ cdef void add_columns(
         for place in range(table.classes.places(i)):
             kernel_index = &table.classes.kernel_index[0] + table.classes.first_kernel[i] + place * n_taps
             for t in range(n_taps):
-                index = table.classes.first_tap[i] + t
-                begin = max(0, -table.classes.shifts[index, last - 1])
-                end = min(cells, table.axes[last, INPUT] - table.classes.shifts[index, last - 1])
-                for row in range(rows if begin < end else 0):
-                    rest = row
-                    inside = True
-                    position = table.classes.shifts[index, last - 1]
-                    for a in range(last - 1, -1, -1):
-                        source = rest % box.size[a] + (table.classes.shifts[index, a - 1] if a else 0)
-                        rest //= box.size[a]
-                        inside &= 0 <= source < (table.axes[a, INPUT] if a else box.size[0])
-                        position += source * table.steps[a]
-                    if not inside:
-                        continue
-                    add_rows(
-                        table, end - begin, width,
-                        products + (position + begin) * product_step + kernel_index[t] * width, product_step,
-                        sums + (row * cells + begin) * step + place * width, step,
-                    )
+                add_column(
+                    table, box, table.classes.first_tap[i] + t, width, products + kernel_index[t] * width,
+                    product_step, sums + place * width, step,
+                )
         sums += step * table.positions
 
 

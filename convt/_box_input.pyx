@@ -8,7 +8,7 @@ from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport BOX, MAX_LANES, SLACK, BoxTable
 from convt._elements cimport read
 from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
-from convt._micro_kernels cimport copy_lines, transpose
+from convt._micro_kernels cimport copy_lines, transpose, transpose_to
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
@@ -20,11 +20,12 @@ cdef void pack_along_channels(
 ) noexcept nogil:
     """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t c, row, p, i, j, count, offset, lanes = table.lanes
-    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef Py_ssize_t c, row, p, i, count, offset, lanes = table.lanes
+    cdef bint direct = operands.plain and step == sizeof(real_t), whole
     cdef const char *lines[MAX_LANES]
     cdef const real_t *copies[MAX_LANES]
     cdef real_t *begin
+    cdef real_t *places[MAX_LANES]
     for i in range(lanes):
         copies[i] = square + i * lanes
     for c from 0 <= c < table.in_channels by lanes:
@@ -42,14 +43,21 @@ cdef void pack_along_channels(
                         table, <const real_t **> lines, offset // <Py_ssize_t> sizeof(real_t), begin, table.place_step
                     )
                     continue
+                for i in range(count):
+                    places[i] = begin + i * table.place_step
+                whole = direct and c + lanes <= table.in_channels
+                if whole and lines[lanes - 1] + offset + lanes * <Py_ssize_t> sizeof(real_t) <= operands.x_end:
+                    transpose_to(
+                        table, <const real_t *> (lines[0] + offset), channel_step // <Py_ssize_t> sizeof(real_t),
+                        count, places,
+                    )
+                    continue
                 for i in range(lanes):
                     read_line(table, operands, lines[i] + offset, step, count, square + i * lanes)
                 if count == lanes:
                     transpose(table, copies, 0, begin, table.place_step)
-                    continue
-                for i in range(count):
-                    for j in range(lanes):
-                        begin[i * table.place_step + j] = copies[j][i]
+                else:
+                    transpose_to(table, square, lanes, count, places)
 
 
 cdef bint pack_pieces(
@@ -288,6 +296,7 @@ cdef bint pack_input(
     cdef Py_ssize_t nth, planes = count_planes(table, box), channel, place, n_rows, n
     cdef Py_ssize_t shared = box.shared * table.steps[1], channels = box.groups * table.depth
     cdef bint refused = False
+    cdef bint images_in_rows = table.along_channels and not table.image_runs and images_are_rows(table, operands, box)
     cdef Plane plane
     cdef real_t *begin
     cdef const char *x
@@ -296,14 +305,16 @@ cdef bint pack_input(
             target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
         )
         target += shared * table.x_step
+    if images_in_rows:
+        planes, size = box.size[0], part_inside(table, box, 1).pitch * table.steps[1]
     for nth in range(planes):
-        plane = nth_plane(table, operands, box, nth)
+        plane = nth_image(table, operands, box, nth) if images_in_rows else nth_plane(table, operands, box, nth)
         rows = plane.rows
         if table.along_channels:
             begin = target + plane.place * table.x_step
             if not table.image_runs:
-                clear_around(table, rows, columns, begin)
-            begin += rows.begin * table.steps[last - 1] * table.x_step + columns.begin * table.place_step
+                clear_around(table, rows, plane.columns, begin)
+            begin += rows.begin * table.steps[last - 1] * table.x_step + plane.columns.begin * table.place_step
             n_rows, n = plane.n_rows, plane.n
             if plane.row_step == n * operands.x_strides[last + 1] and table.steps[last - 1] == n * table.steps[last]:
                 n_rows, n = 1, n_rows * n  # rows that follow each other are one long row

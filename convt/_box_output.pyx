@@ -35,10 +35,10 @@ cdef inline void store_line(
         for part from 0 <= part < n by some:
             count = min(some, n - part)
             target = y + m * channel_step + part * step
-            if direct and count % lanes == 0 and m + lanes <= channels:
+            if direct and count % lanes == 0:
                 transpose(
                     table, rows + part, m, <real_t *> target, channel_step // <Py_ssize_t> sizeof(real_t), bias,
-                    count // lanes, operands.stream,
+                    count // lanes, channels - m, operands.stream,
                 )
             elif real_t is float and halves:
                 table.halves.transpose_narrow(
@@ -113,7 +113,7 @@ cdef inline void store_place(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, real_t *sums, char *y
 ) noexcept nogil:
     """An output of each of `channels` channels, which follow each other in memory. The bias is added to `sums`."""
-    add_rows(table, 1, channels, bias, 0, sums, 0)
+    add_rows(table, 1, 1, channels, bias, 0, 0, sums, 0, 0)
     write_outputs(table, operands, <const real_t *> sums, channels, y)
 
 

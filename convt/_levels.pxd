@@ -100,10 +100,12 @@ cdef extern from "levels.h" nogil:
         positions_t positions
         positions_out_t positions_out
         void (*transpose)(
-            const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, bint
+            const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, int, bint
         ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
-        void (*add_rows)(Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float *, Py_ssize_t) noexcept nogil
+        void (*add_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
         void (*biased_rows)(
             Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float, float *, Py_ssize_t
         ) noexcept nogil
@@ -146,10 +148,12 @@ cdef extern from "levels.h" nogil:
             int, int, int, const tap_class_t *, const lines_t *, const double *, void **, bint
         ) noexcept nogil
         void (*transpose)(
-            const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, bint
+            const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, int, bint
         ) noexcept nogil
         void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
-        void (*add_rows)(Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+        void (*add_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t, double *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
         void (*biased_rows)(
             Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double, double *, Py_ssize_t
         ) noexcept nogil

@@ -6,12 +6,13 @@ from convt._levels cimport lines_t, positions_out_t, real_t, tap_class_t
 
 cdef inline void transpose(
     BoxTable table, const real_t **rows, Py_ssize_t offset, real_t *out, Py_ssize_t out_step,
-    const real_t *bias=NULL, int blocks=1, bint stream=False,
+    const real_t *bias=NULL, int blocks=1, int kept=16, bint stream=False,
 ) noexcept nogil:
+    """`kept`: 16 are all, at any level."""
     if real_t is float:
-        table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, stream)
+        table.level.f32.transpose(rows, blocks, offset, bias, out, out_step, kept, stream)
     else:
-        table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, stream)
+        table.level.f64.transpose(rows, blocks, offset, bias, out, out_step, kept, stream)
 
 
 cdef inline void transpose_to(
@@ -63,13 +64,13 @@ cdef inline void biased_rows(
 
 
 cdef inline void add_rows(
-    BoxTable table, Py_ssize_t n, Py_ssize_t width, const real_t *source, Py_ssize_t source_step, real_t *target,
-    Py_ssize_t target_step,
+    BoxTable table, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t width, const real_t *source, Py_ssize_t source_row,
+    Py_ssize_t source_step, real_t *target, Py_ssize_t target_row, Py_ssize_t target_step,
 ) noexcept nogil:
     if real_t is float:
-        table.level.f32.add_rows(n, width, source, source_step, target, target_step)
+        table.level.f32.add_rows(rows, n, width, source, source_row, source_step, target, target_row, target_step)
     else:
-        table.level.f64.add_rows(n, width, source, source_step, target, target_step)
+        table.level.f64.add_rows(rows, n, width, source, source_row, source_step, target, target_row, target_step)
 
 
 cdef inline void accumulate(

@@ -85,10 +85,10 @@ typedef struct {
         void (*positions_out)(int rows, int kind, int places, const convt_tap_class *classes,                          \
                               const convt_lines *lines, const REAL *x, void **out, int stream);                        \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
-                          ptrdiff_t out_step, int stream);                                                             \
+                          ptrdiff_t out_step, int kept, int stream);                                                   \
         void (*accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *terms, REAL bias, REAL *out);               \
-        void (*add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,        \
-                         ptrdiff_t target_step);                                                                       \
+        void (*add_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_row,       \
+                         ptrdiff_t source_step, REAL *target, ptrdiff_t target_row, ptrdiff_t target_step);            \
         void (*biased_rows)(ptrdiff_t rows, ptrdiff_t n, const REAL *sums, ptrdiff_t sums_step, REAL bias, REAL *out,  \
                             ptrdiff_t out_step);                                                                       \
         void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \

@@ -452,10 +452,10 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #undef ALIGNED
 
 /* Transposes in memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
-   i], plus bias[offset + i] unless that is NULL. `stream`: past the caches, where out is aligned; parts of a line
-   streamed at different times would cost several times as much. */
+   i], plus bias[offset + i] unless that is NULL, for the first `kept` i, of LANES. `stream`: past the caches,
+   where out is aligned; parts of a line streamed at different times would cost several times as much. */
 static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,
-                            ptrdiff_t out_step, int stream)
+                            ptrdiff_t out_step, int kept, int stream)
 {
     enum { MOST = 64 / sizeof(REAL) / LANES };
     VECTOR block[MOST][LANES];
@@ -471,7 +471,7 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
     stream = stream && blocks == MOST && (uintptr_t)out % 64 == 0 && out_step % (MOST * LANES) == 0;
     UNROLLED (i, LANES)
         UNROLLED (b, MOST)
-            if (b < blocks) {
+            if (b < blocks && i < kept) {
                 if (stream)
                     STREAM(out + i * out_step + b * LANES, block[b][i]);
                 else
@@ -622,19 +622,28 @@ static void NAME(accumulate)(ptrdiff_t n, ptrdiff_t taps, const REAL *const *ter
     }
 }
 
-/* n rows of `width` elements added to others: target[i*target_step + j] += source[i*source_step + j]. */
-static void NAME(add_rows)(ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_step, REAL *target,
-                           ptrdiff_t target_step)
+/* Elements added to others, `width` at each of n positions of each of some rows: target[i*target_row + p*target_step +
+   j] += source[i*source_row + p*source_step + j]. Whole vectors are read, and written with what is beyond `width` as it
+   was. */
+static void NAME(add_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t width, const REAL *source, ptrdiff_t source_row,
+                           ptrdiff_t source_step, REAL *target, ptrdiff_t target_row, ptrdiff_t target_step)
 {
-    for (ptrdiff_t i = 0; i < n; i++) {
-        ptrdiff_t j = 0;
-        for (; j + LANES <= width; j += LANES)
-            STORE(target + j, LOAD(target + j) + LOAD(source + j));
-        for (; j < width; j++)
-            target[j] += source[j];
-        source += source_step;
-        target += target_step;
-    }
+    const ptrdiff_t whole = width / LANES * LANES;
+    const NAME(mask) added = NAME(first_lanes)(width - whole);
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t p = 0; p < n; p++) {
+            const REAL *const from = source + i * source_row + p * source_step;
+            REAL *const to = target + i * target_row + p * target_step;
+            for (ptrdiff_t j = 0; j < whole; j += LANES)
+                STORE(to + j, LOAD(to + j) + LOAD(from + j));
+            if (width - whole == 1)
+                to[whole] += from[whole];
+            else if (whole < width) {
+                const NAME(mask) last = (NAME(mask))LOAD(to + whole);
+                const NAME(mask) sum = (NAME(mask))((VECTOR)last + LOAD(from + whole));
+                STORE(to + whole, (VECTOR)((sum & added) | (last & ~added)));
+            }
+        }
 }
 
 /* Rows of n sums of one channel, plus its bias: out[i*out_step + j] = sums[i*sums_step + j] + bias. Of a row whole

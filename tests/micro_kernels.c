@@ -242,10 +242,14 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int blocks = 1; blocks * lanes * sizeof(REAL) <= 64; blocks++)                                            \
             for (int both = 0; both < 4; both++) { /* with a bias or without, past the caches or not */                \
                 const int stream = both / 2, added = both % 2;                                                         \
-                k->transpose(rows, blocks, 3, added ? bias : NULL, out, 16, stream);                                   \
-                for (int i = 0; i < lanes; i++)                                                                        \
-                    for (int j = 0; j < blocks * lanes; j++)                                                           \
-                        wrong += out[i * 16 + j] != rows[j][3 + i] + (added ? bias[3 + i] : 0);                        \
+                for (int kept = 1; kept <= lanes + 1; kept++) { /* all of them, if more than there are */              \
+                    for (int i = 0; i < lanes * 16; i++)                                                               \
+                        out[i] = 7;                                                                                    \
+                    k->transpose(rows, blocks, 3, added ? bias : NULL, out, 16, kept, stream);                         \
+                    for (int i = 0; i < lanes; i++)                                                                    \
+                        for (int j = 0; j < blocks * lanes; j++)                                                       \
+                            wrong += out[i * 16 + j] != (i < kept ? rows[j][3 + i] + (added ? bias[3 + i] : 0) : 7);   \
+                }                                                                                                      \
             }                                                                                                          \
         report(level, #REAL " transpose", wrong);                                                                      \
         wrong = 0;                                                                                                     \
@@ -282,9 +286,15 @@ static void report(const char *level, const char *kernel, int wrong)
         k->accumulate(n, 3, rows, 5, out);                                                                             \
         for (int i = 0; i < n; i++)                                                                                    \
             wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i];                                               \
-        k->add_rows(2, n + 1, x, STEP, out, OUT);                                                                      \
-        for (int i = 0; i < n; i++)                                                                                    \
-            wrong += out[i] != 5 + rows[0][i] + rows[1][i] + rows[2][i] + x[i];                                        \
+        for (int m = 1; m <= 2 * lanes + 1; m++) { /* two rows of three positions, nothing beyond their widths */      \
+            for (int i = 0; i < OUT; i++)                                                                              \
+                out[i] = i;                                                                                            \
+            k->add_rows(2, 3, m, x, STEP, 40, out, 3 * 50, 50);                                                        \
+            for (int i = 0; i < OUT; i++) {                                                                            \
+                const int row = i / 150, p = i / 50 % 3, at = i % 50;                                                  \
+                wrong += out[i] != i + (row < 2 && at < m ? x[row * STEP + p * 40 + at] : 0);                          \
+            }                                                                                                          \
+        }                                                                                                              \
         for (int m = 1; m <= n; m++) {                                                                                 \
             for (int i = 0; i < OUT; i++)                                                                              \
                 out[i] = 7;                                                                                            \
