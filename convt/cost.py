@@ -70,6 +70,10 @@ MANY_IN_PLACE_ON_AMD = 1.08  # of more columns; 1.35 elsewhere, where it was not
 # random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
 # of the time (0.37 to 1.08).
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
+# To begin a kernel position of an input, and to add a vector of its products, lanes along channels; of tiles a vector
+# alone. 790 random layers, most of few channels and positions: the chosen path takes 1.01 to 1.03 times as long as the
+# best.
+ADDED_CYCLES, ADDED_TILE_CYCLES = 5, 2
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -134,7 +138,8 @@ LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halv
 # To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
 # times as long as the best instead of 1.07 to 1.15 (random layers of 48 to 1024 channels to 1 to 21).
 PLANE_CYCLES, READING_CYCLES = 30, 0.3
-WIDENING_CYCLES = 0.25  # an element of packed input, a half, lanes along positions
+# An element of packed input, a half, lanes along positions: as a float, and in a word.
+WIDENING_CYCLES, WORDS_PACKING_CYCLES = 0.25, 0.25
 TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
 
 
@@ -181,7 +186,7 @@ def packing_cycles(work: Work) -> float:
     places = work.geometry.group * layout.boxes * layout.new_elements
     packed = places * work.in_channels
     if path == POSITION_WORDS:
-        return 0.25 * packed
+        return (WORDS_PACKING_CYCLES + PLANE_CYCLES / line_and_plane(layout)[1]) * packed
     if path.tiles and not path.along_channels:
         return pairs_packed(work, places)
     if path.tiles:
@@ -401,10 +406,11 @@ def tile_vectors(
 
 
 def column_additions(work: Work) -> float:
-    """Cycles to add up the products of an input, lanes along channels, by vectors where they fill these."""
-    if work.block % work.lanes:
-        return work.kernel * ((8.0 if work.path.tiles else 20.0) + work.block)
-    return work.kernel * (2 if work.path.tiles else 8) * work.block / work.lanes
+    """Cycles to add up the products of an input, lanes along channels."""
+    vectors = math.ceil(work.block / work.lanes)
+    if work.path.tiles:
+        return ADDED_TILE_CYCLES * work.kernel * vectors
+    return ADDED_CYCLES * work.kernel * (1 + vectors)
 
 
 def position_cycles(work: Work) -> float:
