@@ -5,7 +5,15 @@ import math
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from convt._levels import CACHE_LINE, MOST_TURNED, SHORT_LINE, TileLimits, multiplies_words, tile_limits
+from convt._levels import (
+    CACHE_LINE,
+    MOST_TURNED,
+    SHORT_LINE,
+    WAITING_POSITIONS,
+    TileLimits,
+    multiplies_words,
+    tile_limits,
+)
 from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
 from convt.geometry import ITEMSIZE, Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
@@ -112,7 +120,7 @@ class Boxes(NamedTuple):
         most = limits.sums // vectors
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits))
-        tile = positions_of_tile(path, most, limits)
+        tile = positions_of_tile(path, vectors, limits)
         best = None
         for budget, images in itertools.product(budgets, (most, most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
@@ -293,13 +301,15 @@ def elements(
     return read + products, slack, columns
 
 
-def positions_of_tile(path: Path, most: int, limits: TileLimits) -> Tile:
-    """Positions that are multiplied at once, `most` along channels."""
+def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
+    """Positions that are multiplied at once by so many vectors of columns."""
+    most = limits.sums // vectors
     if path.tiles and (limits.unit > 1 or not path.along_channels):
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
-        return Tile(most, load=limits.load, leave_out=True)
+        waiting = 2 * WAITING_POSITIONS if vectors == 1 else WAITING_POSITIONS
+        return Tile(most, load=limits.load, waiting=waiting, leave_out=True)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes
     return Tile(whole, unit=whole)

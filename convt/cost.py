@@ -354,7 +354,8 @@ def tile_vectors(
     limits: TileLimits,
     input_bytes: int,
 ) -> int:
-    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to those of `limits`.
+    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to those of `limits`, and
+    one where no class has more.
 
     Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
     the packed input of a box may take.
@@ -364,6 +365,9 @@ def tile_vectors(
     lanes = limits.lanes
     item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
     channels, kernel = geometry.out_channels // geometry.group, geometry.kernel_positions
+    widest = kernel if path.columns_first else max(len(c.places) for c in cells.classes)
+    if channels * widest <= lanes:
+        return 1
     positions = math.prod(a.input for a in geometry.axes)
     streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
     streamed = streamed and geometry.batch * positions < FAR_POSITIONS

@@ -22,6 +22,7 @@ ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 DTYPES = tuple(ITEMSIZE)
 INT64_MAX = 2**63 - 1
 MOST_OUTPUTS = (INT64_MAX - 4096) // 8  # of float64, with room to align them
+ONLY_INTEGERS = frozenset({int})  # types, exactly
 QUOTE = reprlib.Repr()
 QUOTE.maxtuple = QUOTE.maxlist = 12
 QUOTE.maxstring = QUOTE.maxother = 80
@@ -142,9 +143,9 @@ def plain_key(arguments: Iterable[tuple[object, Any]]) -> tuple:
         if name == "names":
             value = tuple(value.items())
         elif kind is list or kind is tuple:
-            if not all(type(one) is int for one in value):
-                return ()
             value = tuple(value)
+            if not ONLY_INTEGERS.issuperset(map(type, value)):
+                return ()
         elif kind is not int and kind is not str and value is not None:
             return ()
         key += (name, value)

@@ -249,6 +249,8 @@ class Tile(NamedTuple):
         How many at most, in whole numbers of what.
     load : int
         How many more take as long as what a tile takes besides, such as loading its weights.
+    waiting : int
+        How many take as long as fewer, whose sums are fewer than multiply-adds under way at once.
     leave_out : bool
         Whether taps beyond the border are left out: for whole runs and, where positions are single ones, for those
         at the ends of rows.
@@ -257,15 +259,13 @@ class Tile(NamedTuple):
     most: int
     unit: int = 1
     load: int = 0
+    waiting: int = WAITING_POSITIONS
     leave_out: bool = False
 
     def cost(self, length: int) -> int:
-        """Relative time of a run.
-
-        Tiles of few positions wait: two vectors each are fewer sums than multiply-adds under way at once.
-        """
+        """Relative time of a run."""
         positions = -(-length // self.unit) * self.unit
-        return max(positions, WAITING_POSITIONS) + -(-length // self.most) * self.load
+        return max(positions, self.waiting) + -(-length // self.most) * self.load
 
     def positions(self, length: int) -> float:
         """As many positions, of whole tiles, take as long as a run."""
