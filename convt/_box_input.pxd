@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from convt._box_operands cimport Box, Operands, array_axis
-from convt._box_table cimport INPUT, ORIGIN, PITCH, REACH, SLACK, BoxTable
+from convt._box_table cimport INPUT, ORIGIN, PITCH, REACH, BoxTable
 from convt._levels cimport real_t
 
 
@@ -123,12 +123,12 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
         return False
     if table.columns_first and images_are_rows(table, operands, box):
         rows = part_inside(table, box, 1)
-        return (rows.end - rows.begin) * table.steps[1] >= SLACK * table.lanes
+        return (rows.end - rows.begin) * table.steps[1] >= table.widest_tile
     if table.columns_first:
         rows, columns = part_inside(table, box, last - 1), part_inside(table, box, last)
         if operands.x_strides[last] != (columns.end - columns.begin) * operands.x_strides[last + 1]:
             return False
-        return (rows.end - rows.begin) * (columns.end - columns.begin) >= SLACK * table.lanes
+        return (rows.end - rows.begin) * (columns.end - columns.begin) >= table.widest_tile
     x = first_input(table, operands, box) + (box.groups * table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]

@@ -17,7 +17,7 @@ from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_l
 from convt.tiling import TapClass, taps_of_row
 
 
-cdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) noexcept nogil:
+cpdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) noexcept nogil:
     """Rows of the next tile with lanes along positions when `left` are left, in whole numbers of `together` while those
     and `most` are."""
     cdef Py_ssize_t tiles = (left + most - 1) // most
@@ -78,6 +78,7 @@ cdef class BoxTable:
         self.list_classes(classes, layout)
         if self.in_portions:
             self.set_portions()
+            self.widest_tile = work.widest_tile * self.lanes
         if self.one_pass and not self.pieces:
             self.size_strips()
         self.list_offsets()

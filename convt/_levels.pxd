@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 cpdef enum:
     MAX_AXES = 8  # the batch and the spatial ones
     MAX_ROWS = 8  # of a tile with lanes along positions
+    MOST_TILE_VECTORS = 8  # of positions of such a tile
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass

@@ -47,6 +47,10 @@ class TileLimits(NamedTuple):
         """The most of a tile with lanes along positions: as many as leave registers for two vectors each."""
         return min(MAX_ROWS, self.sums // 2)
 
+    def vectors_of(self, rows):
+        """Vectors of positions of a tile of so many rows."""
+        return min(MOST_TILE_VECTORS, self.sums // rows)
+
 
 def tile_limits(str level, bint double, int pieces):
     """The limits of a level's tiles."""

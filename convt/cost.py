@@ -82,7 +82,6 @@ FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 # second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
 # 8 outputs, Zen 5).
 MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 2.0, 4: 1.3}
-MOST_TILE_VECTORS = 8  # of such a tile, as in micro_positions.h
 # Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: AMD's
 # processors have time for them, most in tiles of 8 rows, but only in one pass of doubles and bfloat16. Where that
 # changed the path, it took 0.95 of the time (float32 and float16, 14 layers).
@@ -488,7 +487,7 @@ def positions_in_tiles(work: Work, rows: int) -> float:
     """Positions of a box, its runs in whole tiles, so many rows in tiles of about as many each."""
     layout = work.layout
     tiles = math.ceil(rows / work.limits.rows)
-    width = min(MOST_TILE_VECTORS, work.limits.sums // math.ceil(rows / tiles)) * work.lanes
+    width = work.limits.vectors_of(math.ceil(rows / tiles)) * work.lanes
     return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from convt._box_table import row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
 from convt.geometry import ITEMSIZE, Geometry
 from convt.one_pass import OnePass, find_one_pass
@@ -101,7 +102,19 @@ class Work:
         row = self.layout.new_elements / self.layout.box[0]  # the images' or, with zeros between them, the planes'
         if any(axis.input != axis.pitch for axis in self.layout.axes[2:]):
             row = min(row, math.prod(a.input for a in self.geometry.axes[-2:]))
-        return row >= 8 * self.lanes
+        return row >= self.widest_tile * self.lanes
+
+    @cached_property
+    def widest_tile(self) -> int:
+        """Vectors of positions of the widest tile of columns first, lanes along positions: that of the fewest rows."""
+        widest = 1
+        for channels in (self.block, self.geometry.out_channels // self.geometry.group % self.block):
+            left = channels * self.kernel
+            while left:
+                rows = row_tile(left, self.limits.rows, 2)
+                widest = max(widest, self.limits.vectors_of(rows))
+                left -= rows
+        return widest
 
     @cached_property
     def one_pass(self) -> OnePass:
