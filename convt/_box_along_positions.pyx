@@ -173,6 +173,7 @@ cdef void multiply_places(
     """Products of every input place, [kernel position of a channel][place]; the box before has made some of them."""
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
+    length -= (table.axes[0, BOX] - box.size[0]) * table.steps[0]
     cdef Py_ssize_t column, kept, nth, planes, place
     cdef bint as_rows
     cdef real_t *line

@@ -110,12 +110,13 @@ cdef bint run_parts(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block, Py_ssize_t end_block,
     const real_t *weights, const real_t *bias, char *scratch, BlockOutputs *outputs,
 ) noexcept nogil:
-    """`run_box`, but apart from the last image, plane and row of a box what can be multiplied in place without them."""
+    """`run_box`, but apart from the last image, plane and row of a box what can be multiplied in place without them; of
+    columns first, from its last image."""
     cdef Box part
     cdef Py_ssize_t a = 0
-    if operands.in_place and not table.columns_first and not read_in_place(table, operands, box):
+    if operands.in_place and not read_in_place(table, operands, box):
         part = box[0]
-        while a < table.n_axes - 2 and box.size[a] == 1:
+        while a < table.n_axes - 2 and box.size[a] == 1 and not table.columns_first:
             a += 1
         part.size[a] -= 1
         if part.size[a] and read_in_place(table, operands, &part):

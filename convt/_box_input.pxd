@@ -17,7 +17,7 @@ cdef struct Inside:
 cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noexcept nogil:
     cdef Inside part
     cdef int64_t shared = box.shared if a == 1 else 0
-    part.pitch = table.axes[a, PITCH] - shared
+    part.pitch = table.axes[a, PITCH] - shared if a else box.size[0]
     part.first = box.begin[a] + table.axes[a, ORIGIN] + shared
     part.begin = min(max(0, -part.first), part.pitch)
     part.end = min(table.axes[a, INPUT], box.begin[a] + box.size[a] + table.axes[a, REACH]) - part.first
@@ -113,22 +113,24 @@ cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box 
 
 
 cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
-    """Whether a box is multiplied where x lies. Of columns first images or planes must be one row each, which fills a
-    tile, then nothing beyond them is read; of cells, the memory of x must hold the whole last vector, wherever in it
-    joined rows end."""
+    """Whether a box is multiplied where x lies. The memory of x must hold what is read: of columns first, whose images
+    or planes must be one row each, a whole tile; of cells, the whole last vector, wherever in it joined rows end."""
     cdef const char *x
-    cdef Inside rows, columns
-    cdef Py_ssize_t a, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
+    cdef Plane plane
+    cdef Py_ssize_t a, length, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
     if not operands.in_place:
         return False
-    if table.columns_first and images_are_rows(table, operands, box):
-        rows = part_inside(table, box, 1)
-        return (rows.end - rows.begin) * table.steps[1] >= table.widest_tile
     if table.columns_first:
-        rows, columns = part_inside(table, box, last - 1), part_inside(table, box, last)
-        if operands.x_strides[last] != (columns.end - columns.begin) * operands.x_strides[last + 1]:
-            return False
-        return (rows.end - rows.begin) * (columns.end - columns.begin) >= table.widest_tile
+        if images_are_rows(table, operands, box):
+            plane = nth_image(table, operands, box, box.size[0] - 1)
+        else:
+            plane = nth_plane(table, operands, box, count_planes(table, box) - 1)
+            if plane.row_step != plane.n * operands.x_strides[last + 1]:
+                return False
+        length = plane.n_rows * plane.n
+        x = plane.x + (table.in_channels - 1) * operands.x_strides[1]
+        x += max(length, table.widest_tile) * operands.x_strides[last + 1]
+        return length >= table.least_line and x <= operands.x_end
     x = first_input(table, operands, box) + (box.groups * table.in_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]

@@ -86,6 +86,7 @@ cdef class BoxTable:
     cdef bint in_portions  # columns first along positions: input is packed portion by portion, as it is multiplied
     cdef Py_ssize_t portion  # its places: whole rows, or a part of one
     cdef Py_ssize_t widest_tile  # its positions: a line of fewer is read beyond its end
+    cdef Py_ssize_t least_line  # positions of one that is multiplied in place
     cdef Py_ssize_t joined_step  # from one column's products to the next one's, before they are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared

@@ -78,7 +78,7 @@ cdef class BoxTable:
         self.list_classes(classes, layout)
         if self.in_portions:
             self.set_portions()
-            self.widest_tile = work.widest_tile * self.lanes
+            self.widest_tile, self.least_line = work.widest_tile * self.lanes, work.least_line
         if self.one_pass and not self.pieces:
             self.size_strips()
         self.list_offsets()

@@ -420,7 +420,10 @@ def position_cycles(work: Work) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        new_positions = tile.cost(math.ceil(layout.new_elements))
+        new_positions: float = tile.cost(math.ceil(layout.new_elements))
+        if work.in_place:
+            tile_positions, line = work.widest_tile * lanes, work.line_in_place
+            new_positions = layout.new_elements * math.ceil(line / tile_positions) * tile_positions / line
         of_one, few = 1.35, block * work.kernel <= FEW_COLUMNS
         if work.in_place and few:
             of_one = 1.0
