@@ -340,7 +340,8 @@ cdef bint pack_input(
                 )
     place = planes * size
     if table.along_channels:
-        clear_places(table, target, place, table.input_elements - shared)
+        if not table.image_runs:  # nothing reads places of images that a box does not have
+            clear_places(table, target, place, table.input_elements - shared)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
