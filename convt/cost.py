@@ -74,6 +74,7 @@ PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
 # alone. 790 random layers, most of few channels and positions: the chosen path takes 1.01 to 1.03 times as long as the
 # best.
 ADDED_CYCLES, ADDED_TILE_CYCLES = 5, 2
+APART_CYCLES = 24  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -432,7 +433,9 @@ def position_cycles(work: Work) -> float:
         of_product = PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES
         multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
-        return block * work.kernel * (multiplied + kept) / lanes
+        last = layout.axes[-1]
+        apart = APART_CYCLES * layout.new_elements / last.pitch if work.in_place and last.pitch != last.input else 0.0
+        return block * work.kernel * ((multiplied + kept) / lanes + apart)
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
     cycles = 0.0
     for c in layout.classes:
