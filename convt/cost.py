@@ -40,8 +40,8 @@ FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
 FAR_POSITIONS = 256  # so many use weights from memory often enough: float64 of 5 layers took 0.86 to 0.98
 WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
 LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
-# Outputs of fewer bytes are written through transpositions in 0.4 of the time, and rows that share cache lines
-# like others. A fit: stores begin to pass the caches elsewhere.
+# Outputs of fewer bytes are written through transpositions in 0.4 of the time, on AMD's processors all (370 layers),
+# and rows that share cache lines like others. A fit: stores begin to pass the caches elsewhere.
 QUICK_OUTPUTS = 1 << 22
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
@@ -65,7 +65,6 @@ LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES, ROW_OUTPUT_CYCLES = 25, 20, 0.6, 2.5
 
 FEW_COLUMNS = 32  # of columns first
-MANY_IN_PLACE_ON_AMD = 1.08  # of more columns; 1.35 elsewhere, where it was not fitted
 # A vector of products, and that of many columns, which leaves the first-level cache before it is added up: 26
 # random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
 # of the time (0.37 to 1.08).
@@ -73,7 +72,7 @@ PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
 # To begin a kernel position of an input, and to add a vector of its products, lanes along channels; of tiles a vector
 # alone. 790 random layers, most of few channels and positions: the chosen path takes 1.01 to 1.03 times as long as the
 # best.
-ADDED_CYCLES, ADDED_TILE_CYCLES = 5, 2
+ADDED_CYCLES, ADDED_TILE_CYCLES = 6, 2
 APART_CYCLES = 24  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
@@ -249,7 +248,7 @@ def channels_stored(work: Work) -> float:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
-    if not path.tiles and not halves and outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS:
+    if not path.tiles and not halves and (work.on_amd or outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS):
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
         written += PAGES_CYCLES
@@ -425,11 +424,8 @@ def position_cycles(work: Work) -> float:
         if work.in_place:
             tile_positions, line = work.widest_tile * lanes, work.line_in_place
             new_positions = layout.new_elements * math.ceil(line / tile_positions) * tile_positions / line
-        of_one, few = 1.35, block * work.kernel <= FEW_COLUMNS
-        if work.in_place and few:
-            of_one = 1.0
-        elif work.in_place and work.isa == "avx512_bf16":
-            of_one = MANY_IN_PLACE_ON_AMD
+        few = block * work.kernel <= FEW_COLUMNS
+        of_one = 1.0 if work.in_place and (few or work.on_amd) else 1.35
         of_product = PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES
         multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
@@ -474,7 +470,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
             return ONE_TAP_IN_JOINED_ROWS
         return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
-    if work.isa == "avx512_bf16" and (work.one_pass.possible or work.dtype in ("float16", "float32")):
+    if work.on_amd and (work.one_pass.possible or work.dtype in ("float16", "float32")):
         return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
     return SEVERAL_TAPS
 

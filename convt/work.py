@@ -86,6 +86,11 @@ class Work:
         return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]
 
     @property
+    def on_amd(self) -> bool:
+        """Whether the processor is one of AMD's with the level of dot products, which no other prefers."""
+        return self.isa == "avx512_bf16"
+
+    @property
     def dots(self) -> bool:
         """Whether pieces are multiplied in vectors, not in tile registers."""
         return self.path.tiles and self.limits.unit == 1
