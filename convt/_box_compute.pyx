@@ -35,7 +35,7 @@ from convt._levels cimport CACHE_LINE, LONG_ROW, MANY_SUMS, PAGE, real_t, tap_t,
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
-from convt.geometry import DTYPES
+from convt.dtypes import DTYPES
 
 cnp.import_array()
 

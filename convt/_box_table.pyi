@@ -1,5 +1,7 @@
 from convt.work import Work
 
+def row_tile(left: int, most: int, together: int) -> int: ...
+
 class BoxTable:
     slice: int
     one_pass: bool

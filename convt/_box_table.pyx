@@ -12,7 +12,7 @@ from convt._levels cimport (
 )
 
 from convt._levels import stream_bytes
-from convt.geometry import ITEMSIZE
+from convt.dtypes import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from convt._memory import RESULTS, WORKSPACES
 from convt.arrays import empty_aligned
-from convt.geometry import DTYPES
+from convt.dtypes import DTYPES
 
 cnp.import_array()
 

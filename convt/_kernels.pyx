@@ -25,7 +25,7 @@ from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
-from convt.geometry import DTYPES
+from convt.dtypes import DTYPES
 
 cnp.import_array()
 

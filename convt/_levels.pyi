@@ -2,6 +2,7 @@ from typing import NamedTuple
 
 MAX_AXES: int
 MAX_ROWS: int
+MOST_TILE_VECTORS: int
 MAX_OUTER: int
 MANY_SUMS: int
 ONE_PASS_COLUMNS: int
@@ -31,6 +32,7 @@ class TileLimits(NamedTuple):
     unit: int = 1
     @property
     def rows(self) -> int: ...
+    def vectors_of(self, rows: int) -> int: ...
 
 def stream_bytes(level: str, halves: bool, in_channels: int) -> int: ...
 def tile_limits(level: str, double: bool, pieces: int) -> TileLimits: ...

@@ -15,7 +15,7 @@ from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
-from convt.geometry import DTYPES
+from convt.dtypes import DTYPES
 
 cnp.import_array()
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from convt._memory import RESULTS, Reserve, bytes_to_line
-from convt.geometry import DTYPES, shown
+from convt.arguments import shown
+from convt.dtypes import DTYPES
 
 CACHE_LINE = 64
 SMALL = 1 << 16  # bytes below which an array is not worth the microsecond that aligning it takes

@@ -14,10 +14,12 @@ from convt._levels import (
     multiplies_words,
     tile_limits,
 )
-from convt.cost import CACHED_WEIGHTS, estimate, tile_vectors
-from convt.geometry import ITEMSIZE, Geometry
+from convt.cost import CACHED_WEIGHTS, estimate
+from convt.dtypes import ITEMSIZE
+from convt.geometry import Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
+from convt.tile_width import tile_vectors
 from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 

@@ -6,7 +6,6 @@ where one is much faster, and there it shows.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,9 +20,11 @@ from convt._levels import (
     ROW_TILE,
     TileLimits,
 )
-from convt.geometry import INT64_MAX, ITEMSIZE, Geometry
-from convt.paths import CHANNEL_TILES, POSITION_WORDS, Path
-from convt.tiling import SUMS_BYTES, BoxLayout, Cells, share_inside, taps_of_row
+from convt.arguments import INT64_MAX
+from convt.dtypes import ITEMSIZE
+from convt.geometry import Geometry
+from convt.paths import CHANNEL_TILES, POSITION_WORDS
+from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
 
 # Below this many input channels, adding up columns would round more often than one chain of multiply-adds does.
@@ -35,13 +36,9 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # channels. Wide tiles load less for as many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of
 # the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
-# The same of wide tiles of weights from memory, and of four vectors whose weights take more bytes than this.
-FAR_VECTOR, WIDE_TILE = 1.02, 5 << 16
-FAR_POSITIONS = 256  # so many use weights from memory often enough: float64 of 5 layers took 0.86 to 0.98
-WIDER_TIME = 0.98  # of that in tiles of two, at most, is what makes tiles wide
-LEAST_CELLS = 64  # of a box then: smaller ones read the weights more often, or end within a tile
-# Outputs of fewer bytes are written through transpositions in 0.4 of the time, on AMD's processors all (370 layers),
-# and rows that share cache lines like others. A fit: stores begin to pass the caches elsewhere.
+FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
+# Outputs of fewer bytes are written through transpositions in 0.4 of the time, on AMD's processors all (370
+# layers), and rows that share cache lines like others. A fit: stores begin to pass the caches elsewhere.
 QUICK_OUTPUTS = 1 << 22
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
@@ -49,8 +46,6 @@ FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
-LEAST_IMAGES = 8  # of a run then
-COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 # To begin a tap, of a tile's position, and a tile, lanes along channels: runs of images, which make fewer and
 # fuller tiles of 7x7 images of 64 channels, took 0.84 of the time.
 TAP_CYCLES, BEGIN_TILE_CYCLES = 2, 100
@@ -69,9 +64,9 @@ FEW_COLUMNS = 32  # of columns first
 # random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
 # of the time (0.37 to 1.08).
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
-# To begin a kernel position of an input, and to add a vector of its products, lanes along channels; of tiles a vector
-# alone. 790 random layers, most of few channels and positions: the chosen path takes 1.01 to 1.03 times as long as the
-# best.
+# To begin a kernel position of an input, and to add a vector of its products, lanes along channels; of tiles a
+# vector alone. The chosen path of 810 random layers, most of few channels and positions, takes 1.01 to 1.03 times
+# as long as the best.
 ADDED_CYCLES, ADDED_TILE_CYCLES = 6, 2
 APART_CYCLES = 24  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
@@ -345,69 +340,6 @@ def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:
     return max(1, min(taps, limits.weights // vectors, len(VECTOR_TIMES[vectors])))
 
 
-def tile_vectors(
-    geometry: Geometry,
-    cells: Cells,
-    dtype: str,
-    path: Path,
-    limits: TileLimits,
-    input_bytes: int,
-) -> int:
-    """Vectors of columns of a whole tile of a path: two or, of vectors along channels, up to those of `limits`, and
-    one where no class has more.
-
-    Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
-    the packed input of a box may take.
-    """
-    if not path.along_channels or path.tiles:
-        return 2
-    lanes = limits.lanes
-    item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
-    channels, kernel = geometry.out_channels // geometry.group, geometry.kernel_positions
-    widest = kernel if path.columns_first else max(len(c.places) for c in cells.classes)
-    if channels * widest <= lanes:
-        return 1
-    positions = math.prod(a.input for a in geometry.axes)
-    streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
-    streamed = streamed and geometry.batch * positions < FAR_POSITIONS
-    if path.columns_first:
-        n = -(-min(channels, 2 * lanes) * kernel // lanes)
-        many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
-        return 3 if many and vectors_time(n, 3) < vectors_time(n, 2) else 2
-    gap = 0 if path.image_runs else cells.gap
-    places = sum(len(c.places) for c in cells.classes)
-    most_taps = max(len(c.shifts) for c in cells.classes)
-    weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
-    cell_bytes = places * lanes * item  # of its sums
-    classes = Counter((len(c.places), len(c.shifts), taps_of_row(c.shifts, gap)) for c in cells.classes)
-    far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
-
-    def suits(vectors: int) -> bool:
-        """Whether a tile's weights make few slices and boxes have many cells, or whole images as with pairs."""
-        of_box = SUMS_BYTES // (vectors * cell_bytes)
-        if of_box < LEAST_CELLS or vectors * weights_bytes > NEAR_TILE:
-            return False
-        if path.image_runs and limits.sums // vectors < LEAST_IMAGES:
-            return False
-        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_bytes
-        return of_box >= positions or not whole
-
-    def time(vectors: int) -> float:
-        """Of all products of a position and, beyond that of pairs, of storing them."""
-        far = streamed or (vectors > 3 and vectors * weights_bytes > WIDE_TILE)
-        blocks, rest = divmod(channels, vectors * lanes)
-        cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
-        for (n, taps, taps_of_a_row), alike in classes.items():
-            run = taps_of_run(taps_of_a_row, vectors, limits)
-            of_block = vectors_time(vectors * n, vectors, run, far)
-            of_rest = vectors_time(-(-rest * n // lanes), vectors, run, far)
-            cycles += alike * taps * in_channels / 2 * (blocks * of_block + of_rest)
-        return cycles
-
-    best = min(filter(suits, range(3, limits.columns + 1)), key=time, default=2)
-    return best if time(best) < WIDER_TIME * time(2) else 2
-
-
 def column_additions(work: Work) -> float:
     """Cycles to add up the products of an input, lanes along channels."""
     vectors = math.ceil(work.block / work.lanes)
@@ -430,7 +362,9 @@ def position_cycles(work: Work) -> float:
         multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
         last = layout.axes[-1]
-        apart = APART_CYCLES * layout.new_elements / last.pitch if work.in_place and last.pitch != last.input else 0.0
+        apart = (
+            APART_CYCLES * layout.new_elements / last.pitch if work.in_place and last.pitch != last.input else 0.0
+        )
         return block * work.kernel * ((multiplied + kept) / lanes + apart)
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
     cycles = 0.0

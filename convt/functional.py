@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from convt.arguments import integer, integers
 from convt.arrays import as_array
-from convt.geometry import OnnxRules, integer, integers
+from convt.geometry import OnnxRules
 from convt.layer import Layer
 
 NAMES = {

@@ -12,20 +12,14 @@ touched here.
 """
 
 import math
-import operator
-import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-DTYPES = tuple(ITEMSIZE)
-INT64_MAX = 2**63 - 1
+from convt.arguments import INT64_MAX, choice, integer, integers, plain_key, shown
+from convt.dtypes import DTYPES
+
 MOST_OUTPUTS = (INT64_MAX - 4096) // 8  # of float64, with room to align them
-ONLY_INTEGERS = frozenset({int})  # types, exactly
-QUOTE = reprlib.Repr()
-QUOTE.maxtuple = QUOTE.maxlist = 12
-QUOTE.maxstring = QUOTE.maxother = 80
 OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
 RULES_REMEMBERED = 64  # and as many geometries
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
@@ -73,53 +67,6 @@ class Geometry(NamedTuple):
         return self.batch * self.in_channels * (self.out_channels // self.group) * taps
 
 
-def shown(value: object) -> str:
-    """`value` as an error message quotes it: 200 characters at most."""
-    try:
-        text = QUOTE.repr(value)
-    except ValueError:  # Python's limit of digits
-        return "a value with a number of thousands of digits"
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def integer(value: object, name: str, minimum: int) -> int:
-    """`value` as an int of at least `minimum` that fits int64; booleans and floats are no integers."""
-    if type(value) is not int:
-        if isinstance(value, bool):
-            raise TypeError(f"{name}: expected an integer, got the boolean {value!r}")
-        try:
-            value = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise TypeError(f"{name}: expected an integer, got {shown(value)}") from None
-    if not minimum <= value <= INT64_MAX:
-        raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {shown(value)}")
-    return value
-
-
-def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
-    """A list, tuple or one-dimensional integer array as a tuple of ints; its length one of `lengths`."""
-    if type(values) is not list and type(values) is not tuple:  # both faster to see than any Sequence
-        if hasattr(values, "tolist"):
-            values = values.tolist()
-        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-            raise TypeError(f"{name}: expected a sequence of integers, got {shown(values)}")
-    if lengths is not None and len(values) not in lengths:
-        wanted = " or ".join(map(str, sorted(set(lengths))))
-        raise ValueError(f"{name}: expected {wanted} integers, got {len(values)}: {shown(values)}")
-    if all(type(value) is int and minimum <= value <= INT64_MAX for value in values):
-        return tuple(values)
-    return tuple(integer(value, f"{name}[{i}]", minimum) for i, value in enumerate(values))
-
-
-def choice(value: object, name: str, choices: Sequence[str]) -> str:
-    """`value` if it is one of `choices`."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
-    return value
-
-
 def without_group_axis(shape: Sequence[int]) -> tuple[int, ...]:
     """``(C_in, C_out/group, *K)`` of a filter of shape ``(group, C_in/group, C_out/group, *K)``."""
     if len(shape) < 4:
@@ -132,24 +79,6 @@ def without_group_axis(shape: Sequence[int]) -> tuple[int, ...]:
     if 0 in shape[3:]:
         raise ValueError(f"filter: expected a kernel of 1 or more per axis, got shape {shown(tuple(shape))}")
     return (shape[0] * shape[1], *shape[2:])
-
-
-def plain_key(arguments: Iterable[tuple[object, Any]]) -> tuple:
-    """Names and values, flat, if these are exactly integers, texts, None, lists or tuples of integers, or the
-    `names` of arguments; empty if not."""
-    key: list[object] = []
-    for name, value in arguments:
-        kind = type(value)
-        if name == "names":
-            value = tuple(value.items())
-        elif kind is list or kind is tuple:
-            value = tuple(value)
-            if not ONLY_INTEGERS.issuperset(map(type, value)):
-                return ()
-        elif kind is not int and kind is not str and value is not None:
-            return ()
-        key += (name, value)
-    return tuple(key)
 
 
 class _Rules:

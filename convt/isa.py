@@ -3,7 +3,7 @@
 import os
 from functools import cache
 
-from convt.geometry import shown
+from convt.arguments import shown
 
 
 @cache

@@ -7,8 +7,9 @@ import numpy as np
 
 from convt import isa, threads
 from convt._machine import begin_floating, end_floating
+from convt.arguments import choice, integers
 from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
-from convt.geometry import OnnxRules, OpenvinoRules, choice, geometry_of, integers
+from convt.geometry import OnnxRules, OpenvinoRules, geometry_of
 
 if TYPE_CHECKING:
     from convt.plan import Packed, Plan

@@ -15,7 +15,8 @@ from convt._levels import (
     stream_bytes,
     tile_limits,
 )
-from convt.geometry import ITEMSIZE, Geometry
+from convt.dtypes import ITEMSIZE
+from convt.geometry import Geometry
 from convt.paths import Path
 from convt.shared_loads import shares_loads
 from convt.tiling import BoxLayout

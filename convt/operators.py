@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from convt.arguments import integers
 from convt.arrays import as_array
-from convt.geometry import OPENVINO_NAMES, OnnxRules, OpenvinoRules, integers, without_group_axis
+from convt.geometry import OPENVINO_NAMES, OnnxRules, OpenvinoRules, without_group_axis
 from convt.layer import Layer
 
 

@@ -11,7 +11,8 @@ from convt._box_table import BoxTable
 from convt._levels import ROW_TILE
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
-from convt.geometry import ITEMSIZE, Geometry
+from convt.dtypes import ITEMSIZE
+from convt.geometry import Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
 from convt.report import Report

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from convt.arrays import as_array
-from convt.geometry import DTYPES, OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, without_group_axis
+from convt.dtypes import DTYPES
+from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, without_group_axis
 
 INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 REAL = (*DTYPES, np.dtype(np.longdouble).name, *INTEGERS)

@@ -10,7 +10,7 @@ import os
 from functools import cache
 
 from convt._machine import openmp_limit, processors
-from convt.geometry import integer, shown
+from convt.arguments import integer, shown
 
 _forked = False
 

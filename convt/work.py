@@ -6,7 +6,8 @@ from functools import cached_property
 
 from convt._box_table import row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
-from convt.geometry import ITEMSIZE, Geometry
+from convt.dtypes import ITEMSIZE
+from convt.geometry import Geometry
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
 from convt.tiling import BoxLayout, Tile
@@ -112,7 +113,7 @@ class Work:
 
     @cached_property
     def line_in_place(self) -> float:
-        """Positions that are multiplied as one line then: those of images or, with zeros between them, of planes."""
+        """Positions that are multiplied as one line then: of images or, with zeros between them, of planes."""
         line = self.layout.new_elements / self.layout.box[0]
         if any(axis.input != axis.pitch for axis in self.layout.axes[2:]):
             line = min(line, math.prod(a.input for a in self.geometry.axes[-2:]))
@@ -120,13 +121,13 @@ class Work:
 
     @cached_property
     def least_line(self) -> int:
-        """Positions of the shortest line that is multiplied in place: what its tiles compute beyond its end takes less
-        than to pack it."""
+        """Positions of the shortest line that is multiplied in place: what its tiles compute beyond its end takes
+        less than to pack it."""
         return max(1, math.ceil((self.widest_tile - MOST_BEYOND / (self.block * self.kernel)) * self.lanes))
 
     @cached_property
     def widest_tile(self) -> int:
-        """Vectors of positions of the widest tile of columns first, lanes along positions: that of the fewest rows."""
+        """Vectors of positions of the widest tile of columns first, lanes along positions: of the fewest rows."""
         widest = 1
         for channels in (self.block, self.geometry.out_channels // self.geometry.group % self.block):
             left = channels * self.kernel

@@ -1,0 +1,4 @@
+"""The dtypes of arrays, by NumPy's and ml_dtypes' names."""
+
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+DTYPES = tuple(ITEMSIZE)
