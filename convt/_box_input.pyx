@@ -21,7 +21,8 @@ cdef void pack_along_channels(
     """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t c, row, p, i, count, offset, lanes = table.lanes
-    cdef bint direct = operands.plain and step == sizeof(real_t), whole
+    cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef const char *end
     cdef const char *lines[MAX_LANES]
     cdef const real_t *copies[MAX_LANES]
     cdef real_t *begin
@@ -45,8 +46,8 @@ cdef void pack_along_channels(
                     continue
                 for i in range(count):
                     places[i] = begin + i * table.place_step
-                whole = direct and c + lanes <= table.in_channels
-                if whole and lines[lanes - 1] + offset + lanes * <Py_ssize_t> sizeof(real_t) <= operands.x_end:
+                end = max(lines[0], lines[lanes - 1]) + offset + lanes * <Py_ssize_t> sizeof(real_t)
+                if direct and c + lanes <= table.in_channels and end <= operands.x_end:
                     transpose_to(
                         table, <const real_t *> (lines[0] + offset), channel_step // <Py_ssize_t> sizeof(real_t),
                         count, places,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import as_layout, integer_data, oracle
-from ways import VECTOR_LEVELS, before_unreadable, bits, forced
+from ways import VECTOR_LEVELS, before_unreadable, bits, dtype_of, forced, ways_and_dtypes
 
 import convt
 from convt import _box_compute, paths
@@ -51,6 +51,10 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
         ((1, 40, 6, 12, 16), (40, 1, 3, 3, 3), {"pads": [1] * 6}),
         ((2, 40, 3, 9, 8), (40, 1, 3, 1, 1), {}),  # planes too small, images not
         ((1, 40, 4, 7), (40, 1, 3, 3), {}),  # too small
+        ((7, 40, 4, 7), (40, 1, 3, 3), {"pads": [1, 0, 1, 0]}),  # all but the last image
+        ((50, 30, 5, 6), (30, 1, 4, 4), {"strides": [2, 2], "group": 2}),  # of several boxes, too
+        ((9, 12, 2, 5, 6), (12, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
+        ((3, 12, 4, 6, 6), (12, 1, 3, 3, 3), {"pads": [1] * 6}),  # planes of several images
     ],
     ids=str,
 )
@@ -78,6 +82,7 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         ((1, 16, 40, 30), (16, 3, 3, 3), "contiguous", True),
         ((1, 16, 900), (16, 1, 25), "contiguous", True),
         ((1, 64, 5, 3), (64, 1, 3, 3), "contiguous", False),  # too small
+        ((3, 8, 5, 3), (8, 9, 5, 5), "contiguous", False),  # tiles would compute too much beyond
         ((1, 64, 50, 60), (64, 3, 4, 4), "contiguous", True),
         ((1, 64, 32, 32), (64, 1, 4, 2), "contiguous", None),  # channels are pages
         ((1, 64, 32, 32), (64, 1, 2, 2), "contiguous", True),  # but have one tile of columns
@@ -87,6 +92,22 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
 def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypatch):
     """None: where registers are not few."""
     many_registers = tile_limits(level, False, 0).sums >= MANY_SUMS
+    x = as_layout(np.full(x_shape, 5, np.float32), layout)
+    copied = 5 in copied_numbers(x, np.full(w_shape, 2, np.float32), level, monkeypatch)
+    assert copied != (many_registers if in_place is None else in_place)
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+def test_of_small_images_only_the_last_is_copied(level, monkeypatch):
+    x = np.full((3, 64, 4, 5), 5, np.float32)
+    x[2] = 7
+    copied = copied_numbers(x, np.full((64, 1, 3, 3), 2, np.float32), level, monkeypatch)
+    assert 7 in copied
+    assert 5 not in copied
+
+
+def copied_numbers(x, w, level, monkeypatch):
+    """What is in the scratch after a call on one thread, columns first along positions."""
     taken = []
 
     class Workspaces:
@@ -95,12 +116,10 @@ def test_x_is_copied_or_not(level, x_shape, w_shape, layout, in_place, monkeypat
             return taken[-1]
 
     monkeypatch.setattr(_box_compute, "WORKSPACES", Workspaces())
-    x = as_layout(np.full(x_shape, 5, np.float32), layout)
     with forced((level, paths.POSITION_COLUMNS)):
-        convt.conv_transpose(x, np.full(w_shape, 2, np.float32), n_threads=1)
+        convt.conv_transpose(x, w, n_threads=1)
     (scratch,) = taken
-    copied = (scratch[: scratch.size // 4 * 4].view(np.float32) == 5).any()
-    assert copied != (many_registers if in_place is None else in_place)
+    return set(scratch[: scratch.size // 4 * 4].view(np.float32))
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
@@ -207,3 +226,31 @@ def test_joined_rows_of_images_that_overlap_are_not_read_beyond_the_end(level, d
         assert layer.explain(x.shape)["tiles"]["joined rows"]
         y = layer(x)
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 4]}, dtype))
+
+
+@pytest.mark.parametrize(("way", "dtype"), ways_and_dtypes(*(path for path in paths.VECTOR_PATHS + paths.PIECE_PATHS if path.along_channels)))
+@pytest.mark.parametrize("layout", ["unreadable behind", "turned", "every second"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((2, 32, 5), (32, 3, 4), {"strides": [2]}),
+        ((3, 48, 3, 4), (48, 2, 3, 3), {"pads": [1, 1, 0, 0]}),  # rows with zeros between them
+        ((2, 16, 3, 3, 3), (16, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
+        ((5, 40, 2, 7), (40, 9, 2, 3), {"group": 2}),  # channels beyond whole vectors
+    ],
+    ids=str,
+)
+def test_rows_of_few_places_are_not_read_beyond_x(way, dtype, layout, x_shape, w_shape, attributes):
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    dtype = dtype_of(way, dtype)
+    given = x.astype(dtype)
+    if layout == "unreadable behind":
+        given = before_unreadable(given)
+    elif layout == "turned":
+        given = before_unreadable(given[::-1, ::-1])[::-1, ::-1]
+    else:
+        given = as_layout(given, layout)
+    with forced(way):
+        y = convt.conv_transpose(given, w.astype(dtype), **attributes)
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
