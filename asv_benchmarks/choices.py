@@ -11,42 +11,13 @@ import math
 import time
 
 import numpy as np
-from benchmarks.layers import arrays, attributes
+from benchmarks.layers import arrays, attributes, random_layer
 
 import convt
 from convt import planner
 from convt.paths import PIECE_PATHS, VECTOR_PATHS
 
-CHANNELS = (1, 3, 8, 12, 16, 21, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024)
-# kernel, stride, pad before and after, output_padding
-KERNELS = (
-    *((stride, stride, 0, 0) for stride in (2, 2, 3, 4, 8)),
-    *((4, 2, 1, 0), (3, 2, 1, 1), (5, 2, 2, 1), (8, 4, 2, 0), (16, 8, 4, 0), (10, 5, 2, 0)),
-    *((kernel, 1, kernel // 2, 0) for kernel in (1, 3, 5)),
-)
-LARGEST_SIZE = {1: 20_000, 2: 160, 3: 40}  # by the number of spatial axes
 BURST = 0.006  # seconds
-
-
-def random_layer(rng):
-    """Something that takes milliseconds, described as in layers.json."""
-    while True:
-        rank, batch = int(rng.choice([1, 2, 2, 2, 3])), int(rng.choice([1, 1, 1, 2, 4, 8, 16]))
-        channels, outputs = (int(n) for n in rng.choice(CHANNELS, 2))
-        kernel, stride, pad, more = KERNELS[rng.integers(len(KERNELS))]
-        group = int(rng.choice([1, 1, 1, 1, 1, 4, channels]))
-        if group > 1 and (channels % group or outputs % group):
-            outputs = channels
-        size = [int(math.exp(rng.uniform(math.log(4), math.log(LARGEST_SIZE[rank])))) for _ in range(rank)]
-        if rng.random() < 0.6:
-            size = size[:1] * rank
-        weights = channels * (outputs // group) * kernel**rank
-        places = batch * math.prod(size)
-        elements = max(channels, outputs * stride**rank) * places
-        if channels % group == 0 and 5e5 < weights * places < 3e8 and elements < 4e6 and weights < 6e6:
-            layer = {"N": batch, "C": channels, "inp": size, "M": outputs, "g": group, "p": [pad] * 2 * rank}
-            by_axis = {"k": kernel, "s": stride, "op": more, "d": 1}
-            return layer | {name: [value] * rank for name, value in by_axis.items()}
 
 
 def layers_by_path(layer, x, w, b):

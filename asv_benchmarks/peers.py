@@ -22,7 +22,7 @@ from importlib.metadata import version
 from statistics import median
 
 import numpy as np
-from benchmarks.layers import LAYERS, MORE_LAYERS, arrays, attributes
+from benchmarks.layers import LAYERS, MORE_LAYERS, arrays, attributes, random_layer
 
 ALL_LAYERS = LAYERS | MORE_LAYERS
 OURS = ("convt", "convt one-shot")
@@ -184,9 +184,9 @@ def work(engine, threads, pipe):
             return
         try:
             if order == "layer":
-                name, dtype = arguments
+                layer, dtype = arguments
                 call = None
-                call = ENGINES[engine][1](ALL_LAYERS[name], arrays(ALL_LAYERS[name], dtype), threads)
+                call = ENGINES[engine][1](layer, arrays(layer, dtype), threads)
                 answer = call is not None
                 if answer:
                     call()
@@ -231,13 +231,13 @@ class Worker:
         return self.pipe.recv()
 
 
-def measure(workers, name, dtype, rounds, seconds):
+def measure(workers, layer, dtype, rounds, seconds):
     """Median seconds and largest error, relative to the largest value, of each engine that can do the layer."""
-    able = {}
+    able, name = {}, layer["name"]
     for engine, worker in workers.items():
         if dtype not in DTYPES.get(engine, (dtype,)):
             continue
-        works, answer = worker.ask("layer", name, dtype)
+        works, answer = worker.ask("layer", layer, dtype)
         if works and answer:
             able[engine] = worker
         elif not works:
@@ -249,8 +249,8 @@ def measure(workers, name, dtype, rounds, seconds):
             times[engine] += answer if works else []
     import convt
 
-    x, w, b = arrays(ALL_LAYERS[name], dtype)
-    wanted = convt.reference.conv_transpose(x, w, b, dtype=np.float64, **attributes(ALL_LAYERS[name]))
+    x, w, b = arrays(layer, dtype)
+    wanted = convt.reference.conv_transpose(x, w, b, dtype=np.float64, **attributes(layer))
     figures = {}
     for engine, worker in able.items():
         if not times[engine]:
@@ -352,13 +352,19 @@ def main():
     parser.add_argument(
         "--more", action="store_true", help="the layers of more_layers.json instead, if none are named"
     )
+    parser.add_argument("--random", type=int, metavar="N", help="so many random layers instead")
+    parser.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--rounds", type=int, default=5, help="bursts per engine and layer (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a burst (default: 0.1)")
     parser.add_argument("--plot", metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument("--json", metavar="FILE", help="write every figure")
     options = parser.parse_args()
-    layers = options.layers or list(MORE_LAYERS if options.more else LAYERS)
+    if options.random:
+        rng = np.random.default_rng(options.seed)
+        layers = [random_layer(rng) for _ in range(options.random)]
+    else:
+        layers = [ALL_LAYERS[name] for name in options.layers or (MORE_LAYERS if options.more else LAYERS)]
 
     # convt is what the others are compared with.
     wanted = dict.fromkeys(["convt", *options.engines])
@@ -368,10 +374,10 @@ def main():
     )
     workers = {engine: Worker(engine, options.threads) for engine in engines}
     results = {}
-    for i, name in enumerate(layers):
-        bar = "#" * (30 * i // len(layers))
-        print(f"\r[{bar:<30}] {i}/{len(layers)} {name:<30}", end="", file=sys.stderr, flush=True)
-        results[name] = measure(workers, name, options.dtype, options.rounds, options.seconds)
+    for i, layer in enumerate(layers):
+        bar, name = "#" * (30 * i // len(layers)), layer["name"]
+        print(f"\r[{bar:<30}] {i}/{len(layers)} {name:<40}", end="", file=sys.stderr, flush=True)
+        results[name] = measure(workers, layer, options.dtype, options.rounds, options.seconds)
     print("\r" + " " * 80 + "\r", end="", file=sys.stderr)
 
     title = f"{options.dtype}, {options.threads} thread(s), {processor()}"

@@ -228,7 +228,10 @@ def test_joined_rows_of_images_that_overlap_are_not_read_beyond_the_end(level, d
     np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [2, 4]}, dtype))
 
 
-@pytest.mark.parametrize(("way", "dtype"), ways_and_dtypes(*(path for path in paths.VECTOR_PATHS + paths.PIECE_PATHS if path.along_channels)))
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    ways_and_dtypes(*(path for path in paths.VECTOR_PATHS + paths.PIECE_PATHS if path.along_channels)),
+)
 @pytest.mark.parametrize("layout", ["unreadable behind", "turned", "every second"])
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "attributes"),
