@@ -6,7 +6,7 @@ The way through the package, top to bottom; each floor knows only those below::
     layer                     ConvTranspose: weights packed once, plans remembered by shape
     planner                   geometry -> path, boxes, threads
     plan                      what then runs: tasks dealt out, weights packed, kernels called, explained
-    boxes, cost               for each path how large its boxes are, and what they would cost
+    boxes, tile_width, cost   for each path how large its boxes and tiles are, and what they would cost
     shares                    into how many tasks boxes are dealt out to threads
     work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
@@ -27,6 +27,7 @@ The way through the package, top to bottom; each floor knows only those below::
     micro*.h, pieces.h        micro-kernels, instantiated by isa_*.h, gathered in kernels.h
     phases                    which kernel positions meet which outputs of an axis
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
+    arguments, dtypes         checks of arguments, and how errors quote them; the dtypes of arrays
 
 Beside them: `reference` (the definition in NumPy), `arrays` (what is accepted as x, w, out), `threads` and `isa`
 (what this machine allows), `config` (says so), `report` (how `explain` prints), `_machine` (what OpenMP and the
