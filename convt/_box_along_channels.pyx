@@ -273,22 +273,23 @@ cdef inline void add_column(
     """The products of one kernel position, added to the sums of a place that has this tap: plane by plane of its cells,
     the part of each that reads inputs."""
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, cells = box.size[last], plane, rest, a
-    cdef Py_ssize_t of_plane = box.size[rows_axis] * cells, planes = 1, position, begin, end, first = 0
-    cdef Py_ssize_t rows = box.size[rows_axis]
+    cdef Py_ssize_t of_plane = box.size[rows_axis] * cells, planes = 1, position, begin, end
+    cdef Py_ssize_t first_row = 0, end_row = box.size[rows_axis]
     cdef int64_t shift = table.classes.shifts[tap, last - 1], row_shift = 0, source
     cdef bint inside
     begin, end = max(0, -shift), min(cells, table.axes[last, INPUT] - shift)
     if rows_axis:
         row_shift = table.classes.shifts[tap, rows_axis - 1]
-        first, rows = max(0, -row_shift), min(rows, table.axes[rows_axis, INPUT] - row_shift)
-    if begin >= end or first >= rows:
+        first_row = max(0, -row_shift)
+        end_row = min(end_row, table.axes[rows_axis, INPUT] - row_shift)
+    if begin >= end or first_row >= end_row:
         return
     for a in range(rows_axis):
         planes *= box.size[a]
     for plane in range(planes):
         rest = plane
         inside = True
-        position = (first + row_shift) * table.steps[rows_axis] + shift + begin
+        position = (first_row + row_shift) * table.steps[rows_axis] + shift + begin
         for a in range(rows_axis - 1, -1, -1):
             source = rest % box.size[a] + (table.classes.shifts[tap, a - 1] if a else 0)
             rest //= box.size[a]
@@ -296,9 +297,9 @@ cdef inline void add_column(
             position += source * table.steps[a]
         if inside:
             add_rows(
-                table, rows - first, end - begin, width,
+                table, end_row - first_row, end - begin, width,
                 products + position * product_step, table.steps[rows_axis] * product_step, product_step,
-                sums + (plane * of_plane + first * cells + begin) * step, cells * step, step,
+                sums + (plane * of_plane + first_row * cells + begin) * step, cells * step, step,
             )
 
 

@@ -137,7 +137,7 @@ cdef void multiply_plane(
         end = begin + length
     step = table.whole_tiles(CHUNK // 2 if half else CHUNK)
     while chunk < length:
-        # The tiles of a short chunk would read beyond x.
+        # The tiles of a short chunk would read beyond the line.
         size = length - chunk if length - chunk < 2 * step else step
         multiply_chunk(
             table, block, <const real_t *> plane.x + chunk, x_step, ahead, step, size, weights, bias,

@@ -6,7 +6,7 @@ from convt._levels cimport real_t
 
 
 # The part of a packed box's axis that holds input: [begin, end) of its places, `pitch` of them; `first` is the input
-# index of place 0.
+# index of place 0. Of the batch, a box packs the images that it has, fewer than others or not.
 cdef struct Inside:
     int64_t first
     Py_ssize_t pitch
@@ -114,17 +114,22 @@ cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box 
 
 cdef inline bint read_in_place(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     """Whether a box is multiplied where x lies. The memory of x must hold what is read: of columns first, whose images
-    or planes must be one row each, a whole tile; of cells, the whole last vector, wherever in it joined rows end."""
+    or planes must be one row each, and no shorter than `least_line`, a whole tile; of cells, the whole last vector,
+    wherever in it joined rows end."""
     cdef const char *x
     cdef Plane plane
-    cdef Py_ssize_t a, length, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
+    cdef Py_ssize_t a, n, length, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
     if not operands.in_place:
         return False
     if table.columns_first:
         if images_are_rows(table, operands, box):
             plane = nth_image(table, operands, box, box.size[0] - 1)
         else:
-            plane = nth_plane(table, operands, box, count_planes(table, box) - 1)
+            n = count_planes(table, box) - 1
+            plane = nth_plane(table, operands, box, n)
+            while n and not plane.n_rows:  # beyond the input
+                n -= 1
+                plane = nth_plane(table, operands, box, n)
             if plane.row_step != plane.n * operands.x_strides[last + 1]:
                 return False
         length = plane.n_rows * plane.n

@@ -5,9 +5,9 @@ from libc.stdint cimport uint16_t
 from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
-from convt._box_table cimport BOX, MAX_LANES, SLACK, BoxTable
+from convt._box_table cimport BOX, MAX_LANES, BoxTable
 from convt._elements cimport read
-from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._levels cimport MOST_TILE_VECTORS, TILE_CHANNELS, TILE_FLOATS, real_t
 from convt._micro_kernels cimport copy_lines, transpose, transpose_to
 
 cdef enum:
@@ -205,7 +205,7 @@ cdef void pack_portion(
     target += end
     for channel in range(table.depth):
         memset(target + channel * table.x_step, 0, (table.x_step - size) * sizeof(real_t))
-    memset(target + table.depth * table.x_step - size, 0, SLACK * table.lanes * sizeof(real_t))
+    memset(target + table.depth * table.x_step - size, 0, MOST_TILE_VECTORS * table.lanes * sizeof(real_t))
 
 
 cdef inline bint split_pair(
@@ -285,9 +285,9 @@ cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *targ
 cdef bint pack_input(
     BoxTable table, const Operands *operands, const Box *box, real_t *target, real_t *square
 ) noexcept nogil:
-    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory, and the
-    channels of its groups likewise. Places that the box before had too are moved from where they lay in `target`,
-    unless their products are what is kept.
+    """The box's input, zeros around it, a channel's neighbouring rows after each other as they lie in memory, images as
+    one row where they are, and the channels of its groups likewise. Places that the box before had too are moved from
+    where they lay in `target`, unless their products are what is kept.
 
     Returns whether an element cannot be multiplied in pieces or words.
     """
@@ -341,7 +341,7 @@ cdef bint pack_input(
                 )
     place = planes * size
     if table.along_channels:
-        if not table.image_runs:  # nothing reads places of images that a box does not have
+        if not table.image_runs:  # the sums of images that a box does not have go nowhere
             clear_places(table, target, place, table.input_elements - shared)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
@@ -351,5 +351,5 @@ cdef bint pack_input(
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
         for channel in range(channels):
             memset(target + channel * table.x_step + place, 0, (table.x_step - place) * sizeof(real_t))
-        memset(target + channels * table.x_step, 0, SLACK * table.lanes * sizeof(real_t))
+        memset(target + channels * table.x_step, 0, MOST_TILE_VECTORS * table.lanes * sizeof(real_t))
     return refused

@@ -13,7 +13,7 @@ cdef enum:
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     PORTION_BYTES = 1 << 19  # of packed input, of half a second-level cache
-    # Vectors of positions, about; it divides by the widths of most tiles of `positions` and has the widest, of SLACK.
+    # Vectors of positions, about; it divides by the widths of most tiles of `positions` and has the widest.
     CHUNK = 12
     CHUNK_VECTORS = 192  # of packed input, for few channels
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
@@ -22,7 +22,6 @@ cdef enum:
     NEAR_BYTES = 1 << 15
     # Of packed input of groups that are computed together: half a first-level cache of 32 KB.
     GROUPS_BYTES = 1 << 14
-    SLACK = 8  # vectors that `positions` may read and write past a run
     TURNED_CHANNELS = 33  # of 32, as they would share few sets of the first-level cache otherwise
     SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
 
@@ -85,8 +84,9 @@ cdef class BoxTable:
     cdef Py_ssize_t together  # which its rows are a multiple of, where the columns are
     cdef bint in_portions  # columns first along positions: input is packed portion by portion, as it is multiplied
     cdef Py_ssize_t portion  # its places: whole rows, or a part of one
-    cdef Py_ssize_t widest_tile  # its positions: a line of fewer is read beyond its end
-    cdef Py_ssize_t least_line  # positions of one that is multiplied in place
+    # Columns first along positions: positions of the widest tile, which a line of fewer is read beyond, and of the
+    # shortest line that is multiplied in place.
+    cdef Py_ssize_t widest_tile, least_line
     cdef Py_ssize_t joined_step  # from one column's products to the next one's, before they are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared
@@ -116,6 +116,7 @@ cdef class BoxTable:
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
+    cdef Py_ssize_t vectors_of(self, Py_ssize_t rows) noexcept nogil
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil

@@ -1,5 +1,7 @@
 from convt.work import Work
 
+TOGETHER: int
+
 def row_tile(left: int, most: int, together: int) -> int: ...
 
 class BoxTable:

@@ -8,13 +8,16 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, tap_t,
+    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, tap_t,
 )
 
 from convt._levels import stream_bytes
 from convt.dtypes import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
+
+
+TOGETHER = 2  # rows of a tile, unless more make a cell
 
 
 cpdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together) noexcept nogil:
@@ -78,7 +81,7 @@ cdef class BoxTable:
         self.list_classes(classes, layout)
         if self.in_portions:
             self.set_portions()
-            self.widest_tile, self.least_line = work.widest_tile * self.lanes, work.least_line
+            self.widest_tile, self.least_line = work.widest_tile, work.least_line
         if self.one_pass and not self.pieces:
             self.size_strips()
         self.list_offsets()
@@ -102,7 +105,7 @@ cdef class BoxTable:
         self.block, self.blocks = work.block, work.blocks
         self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
         self.whole_tile = work.vectors * self.lanes
-        self.most_rows, self.together = work.limits.rows, 2
+        self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
         self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.in_channels)
 
@@ -295,9 +298,13 @@ cdef class BoxTable:
             return min(self.whole_tile, self.padded(left))
         return row_tile(left, self.most_rows, self.together)
 
+    cdef Py_ssize_t vectors_of(self, Py_ssize_t rows) noexcept nogil:
+        """Vectors of positions of a tile of so many rows."""
+        return min(MOST_TILE_VECTORS, self.most_sums // rows)
+
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil:
         """Positions of about so many vectors, lanes along these: whole tiles of the first columns."""
-        cdef Py_ssize_t of_tile = min(SLACK, self.most_sums // self.tile_width(self.columns(self.products, 0, 0)))
+        cdef Py_ssize_t of_tile = self.vectors_of(self.tile_width(self.columns(self.products, 0, 0)))
         return max(1, (vectors + of_tile - 1) // of_tile) * of_tile * self.lanes
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:
@@ -329,13 +336,13 @@ cdef class BoxTable:
 
     cdef Py_ssize_t slack(self) noexcept nogil:
         """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
-        return SLACK if not self.pieces or self.columns_first else 0
+        return MOST_TILE_VECTORS if not self.pieces or self.columns_first else 0
 
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
         cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
-        cdef Py_ssize_t width = min(SLACK, self.most_sums // (rows * together))
+        cdef Py_ssize_t width = self.vectors_of(rows * together)
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
         self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
@@ -356,20 +363,20 @@ cdef class BoxTable:
         if not self.along_channels:
             if self.in_portions:
                 columns = self.columns(self.products, 0, 0)
-                return self.depth * self.x_step + columns * self.joined_step + SLACK * self.lanes
+                return self.depth * self.x_step + columns * self.joined_step + MOST_TILE_VECTORS * self.lanes
             if not self.pieces:
                 places = self.x_step
                 if self.strips:  # every row is padded to whole vectors
                     rows = int(np.prod([self.axes[a, BOX] for a in range(self.n_axes - 1)]))
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
-                return self.groups_together * self.depth * places + SLACK * self.lanes
+                return self.groups_together * self.depth * places + MOST_TILE_VECTORS * self.lanes
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t count_sums(self):
         """Elements of a block's sums; block 0 is as wide as any."""
         cdef Py_ssize_t width = self.sums_before[0, self.classes.n]
-        return width * (self.positions + self.more_positions()) + SLACK * self.lanes
+        return width * (self.positions + self.more_positions()) + MOST_TILE_VECTORS * self.lanes
 
     cdef Py_ssize_t count_products(self):
         """Elements of a block's products at every place of the packed input, where these are made first."""
@@ -377,7 +384,7 @@ cdef class BoxTable:
         if not self.columns_first:
             return 0
         if not self.along_channels:
-            return n * self.line + SLACK * self.lanes
+            return n * self.line + MOST_TILE_VECTORS * self.lanes
         if self.in_panels:
             return n * (self.input_elements + self.more_positions() + 1) + self.lanes
         return n * (self.input_elements + self.more_positions())

@@ -6,7 +6,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 cpdef enum:
     MAX_AXES = 8  # the batch and the spatial ones
     MAX_ROWS = 8  # of a tile with lanes along positions
-    MOST_TILE_VECTORS = 8  # of positions of such a tile
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
@@ -32,6 +31,7 @@ cdef extern from "levels.h" nogil:
         int32_t after
     cpdef enum:
         MOST_ZEROS "CONVT_MOST_ZEROS"
+        MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
         WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":

@@ -310,7 +310,7 @@ def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
-        waiting = 2 * WAITING_POSITIONS if vectors == 1 else WAITING_POSITIONS
+        waiting = 2 * WAITING_POSITIONS if vectors == 1 else WAITING_POSITIONS  # as many sums as of two vectors
         return Tile(most, load=limits.load, waiting=waiting, leave_out=True)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes

@@ -243,7 +243,7 @@ def channels_stored(work: Work) -> float:
         return PLACES_CYCLES * outputs
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
-    if not path.tiles and not halves and (work.on_amd or outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS):
+    if not path.tiles and not halves and (work.of_amd or outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS):
         written *= 0.4
     if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
         written += PAGES_CYCLES
@@ -352,12 +352,13 @@ def position_cycles(work: Work) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        new_positions: float = tile.cost(math.ceil(layout.new_elements))
-        if work.in_place:
-            tile_positions, line = work.widest_tile * lanes, work.line_in_place
-            new_positions = layout.new_elements * math.ceil(line / tile_positions) * tile_positions / line
+        if work.in_place:  # line by line
+            line, width = work.line_in_place, work.widest_tile
+            new_positions = layout.new_elements * math.ceil(line / width) * width / line
+        else:
+            new_positions = tile.cost(math.ceil(layout.new_elements))
         few = block * work.kernel <= FEW_COLUMNS
-        of_one = 1.0 if work.in_place and (few or work.on_amd) else 1.35
+        of_one = 1.0 if work.in_place and (few or work.of_amd) else 1.35
         of_product = PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES
         multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
@@ -404,7 +405,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
             return ONE_TAP_IN_JOINED_ROWS
         return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
-    if work.on_amd and (work.one_pass.possible or work.dtype in ("float16", "float32")):
+    if work.of_amd and (work.one_pass.possible or work.dtype in ("float16", "float32")):
         return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
     return SEVERAL_TAPS
 

@@ -19,6 +19,9 @@ typedef struct {
 } convt_tap;
 
 enum { CONVT_MOST_ZEROS = 2, CONVT_WAITING_POSITIONS = 4 };
+
+/* Vectors of positions of a tile with lanes along these: as many as `positions` may read and write past a run. */
+enum { CONVT_MOST_TILE_VECTORS = 8 };
 _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */

@@ -452,8 +452,8 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #undef ALIGNED
 
 /* Transposes in memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
-   i], plus bias[offset + i] unless that is NULL, for the first `kept` i, of LANES. `stream`: past the caches,
-   where out is aligned; parts of a line streamed at different times would cost several times as much. */
+   i], plus bias[offset + i] unless that is NULL, for i below `kept` and LANES. `stream`: past the caches, where
+   out is aligned; parts of a line streamed at different times would cost several times as much. */
 static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,
                             ptrdiff_t out_step, int kept, int stream)
 {

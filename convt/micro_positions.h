@@ -79,7 +79,7 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
     }
 }
 
-#define VECTORS(r) (ACCUMULATORS / (r) > 8 ? 8 : ACCUMULATORS / (r))
+#define VECTORS(r) (ACCUMULATORS / (r) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : ACCUMULATORS / (r))
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places

@@ -250,7 +250,7 @@ class Tile(NamedTuple):
     load : int
         How many more take as long as what a tile takes besides, such as loading its weights.
     waiting : int
-        How many take as long as fewer, whose sums are fewer than multiply-adds under way at once.
+        How many take as long as any fewer do: their sums are fewer than the multiply-adds under way at once.
     leave_out : bool
         Whether taps beyond the border are left out: for whole runs and, where positions are single ones, for those
         at the ends of rows.

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from convt._box_table import row_tile
+from convt._box_table import TOGETHER, row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
@@ -87,8 +87,8 @@ class Work:
         return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]
 
     @property
-    def on_amd(self) -> bool:
-        """Whether the processor is one of AMD's with the level of dot products, which no other prefers."""
+    def of_amd(self) -> bool:
+        """Whether the level is that of AMD's processors alone."""
         return self.isa == "avx512_bf16"
 
     @property
@@ -100,7 +100,7 @@ class Work:
     def in_place(self) -> bool:
         """Whether columns first, lanes along positions, are multiplied where x lies, if it is contiguous.
 
-        `gains_in_place` of `_box_compute` decides so for the arrays of a call.
+        `gains_in_place` and `read_in_place` of the loops decide so for the arrays of a call.
         """
         if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
             return False
@@ -109,7 +109,9 @@ class Work:
         few_registers = self.limits.sums < MANY_SUMS
         if few_registers and columns > self.limits.rows and channel % PAGE == 0:
             return False
-        return self.line_in_place >= (self.least_line if self.layout.box[0] > 1 else self.widest_tile * self.lanes)
+        # Behind the last channel of the last image there is no memory to read.
+        only_one = self.geometry.batch == self.geometry.group == 1
+        return self.line_in_place >= (self.widest_tile if only_one else self.least_line)
 
     @cached_property
     def line_in_place(self) -> float:
@@ -123,19 +125,19 @@ class Work:
     def least_line(self) -> int:
         """Positions of the shortest line that is multiplied in place: what its tiles compute beyond its end takes
         less than to pack it."""
-        return max(1, math.ceil((self.widest_tile - MOST_BEYOND / (self.block * self.kernel)) * self.lanes))
+        return max(1, self.widest_tile - MOST_BEYOND * self.lanes // (self.block * self.kernel))
 
     @cached_property
     def widest_tile(self) -> int:
-        """Vectors of positions of the widest tile of columns first, lanes along positions: of the fewest rows."""
-        widest = 1
+        """Positions of the widest tile of columns first, lanes along positions: that of the fewest rows."""
+        vectors = 1
         for channels in (self.block, self.geometry.out_channels // self.geometry.group % self.block):
             left = channels * self.kernel
             while left:
-                rows = row_tile(left, self.limits.rows, 2)
-                widest = max(widest, self.limits.vectors_of(rows))
+                rows = row_tile(left, self.limits.rows, TOGETHER)
+                vectors = max(vectors, self.limits.vectors_of(rows))
                 left -= rows
-        return widest
+        return vectors * self.lanes
 
     @cached_property
     def one_pass(self) -> OnePass:

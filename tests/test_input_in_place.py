@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("threads_for_any_work")
         ((1, 40, 3999), (40, 1, 16), {"strides": [8]}),
         ((3, 12, 530), (12, 2, 9), {"strides": [2], "pads": [3, 1], "group": 2}),
         ((5, 24, 129), (24, 1, 3), {"strides": [2]}),
-        ((5, 24, 50), (24, 1, 3), {"strides": [2]}),  # too short: tiles would reach beyond
+        ((5, 24, 50), (24, 1, 3), {"strides": [2]}),  # too short for tiles: all but the last
         ((2, 300, 5001), (300, 1, 20), {"strides": [10], "pads": [40, 3], "dilations": [3]}),
     ],
 )
@@ -79,6 +79,7 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         ((1, 64, 40, 30), (64, 1, 3, 3), "contiguous", True),
         ((1, 64, 40, 30), (64, 1, 3, 3), "every second", False),
         ((1, 64, 5, 16, 17), (64, 1, 2, 2, 2), "contiguous", True),
+        ((1, 64, 30, 40, 40), (64, 1, 3, 3, 3), "contiguous", True),  # planes of the last box lie beyond x
         ((1, 16, 40, 30), (16, 3, 3, 3), "contiguous", True),
         ((1, 16, 900), (16, 1, 25), "contiguous", True),
         ((1, 64, 5, 3), (64, 1, 3, 3), "contiguous", False),  # too small
@@ -157,7 +158,7 @@ def test_input_of_columns_first_is_packed_in_portions(level, dtype, threads, x_s
     [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 12), (256, 10)],
 )
 def test_chunks_of_rows_are_multiplied_where_they_lie(level, dtype, channels, kernel):
-    """From the shortest row that is, over numbers of whole vectors, and a place fewer or more."""
+    """Of some numbers of whole vectors, and a place fewer or more."""
     rng = np.random.default_rng(0)
     lanes = 64 // np.dtype(dtype).itemsize
     w = integer_data(rng, (channels, 1, kernel)).astype(dtype)
