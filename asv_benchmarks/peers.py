@@ -348,11 +348,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER")
     parser.add_argument(
         "--more", action="store_true", help="the layers of more_layers.json instead, if none are named"
     )
-    parser.add_argument("--random", type=int, metavar="N", help="so many random layers instead")
+    chosen.add_argument("--random", type=int, metavar="N", help="so many random layers instead")
     parser.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--rounds", type=int, default=5, help="bursts per engine and layer (default: 5)")

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memmove, memset
 
 from convt._box_input cimport (
-    Plane, count_planes, images_are_rows, nth_image, nth_plane, pack_portion, plane_places, read_in_place,
+    Plane, count_planes, images_are_rows, nth_plane, pack_portion, plane_places, read_in_place,
 )
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable
@@ -175,7 +175,7 @@ cdef void multiply_places(
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
     length -= (table.axes[0, BOX] - box.size[0]) * table.steps[0]
     cdef Py_ssize_t column, kept, nth, planes, place
-    cdef bint as_rows
+    cdef bint images
     cdef real_t *line
     cdef Plane plane
     products += shared
@@ -187,10 +187,10 @@ cdef void multiply_places(
         multiply_chunks(table, block, input, length, weights, bias, products, table.line)
         return
     if read_in_place(table, operands, box):
-        as_rows = images_are_rows(table, operands, box)
-        planes = box.size[0] if as_rows else count_planes(table, box)
+        images = images_are_rows(table, operands, box)
+        planes = count_planes(table, box, images)
         for nth in range(planes):
-            plane = nth_image(table, operands, box, nth) if as_rows else nth_plane(table, operands, box, nth)
+            plane = nth_plane(table, operands, box, nth, images)
             multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
         place = planes * plane.rows.pitch * plane.columns.pitch
     else:

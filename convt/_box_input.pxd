@@ -46,8 +46,11 @@ cdef struct Plane:
     Py_ssize_t place
 
 
-cdef inline Py_ssize_t count_planes(BoxTable table, const Box *box) noexcept nogil:
+cdef inline Py_ssize_t count_planes(BoxTable table, const Box *box, bint images=False) noexcept nogil:
+    """Planes of a box or, where `images_are_rows`, its images as planes of one row."""
     cdef Py_ssize_t planes = 1, a
+    if images:
+        return box.size[0]
     for a in range(table.n_axes - 2):
         planes *= part_inside(table, box, a).pitch
     return planes
@@ -57,30 +60,6 @@ cdef inline Py_ssize_t plane_places(BoxTable table, const Box *box) noexcept nog
     """Of each plane of a box."""
     cdef Py_ssize_t last = table.n_axes - 1
     return part_inside(table, box, last - 1).pitch * part_inside(table, box, last).pitch
-
-
-cdef inline Plane nth_plane(BoxTable table, const Operands *operands, const Box *box, Py_ssize_t n) noexcept nogil:
-    """One of the planes of a box, of the first channel of its first group."""
-    cdef Py_ssize_t last = table.n_axes - 1, a
-    cdef int64_t place
-    cdef Inside part
-    cdef Plane plane
-    plane.rows, plane.columns = part_inside(table, box, last - 1), part_inside(table, box, last)
-    plane.row_step = operands.x_strides[array_axis(last - 1)]
-    plane.place = 0
-    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
-    for a in range(last - 2, -1, -1):
-        part = part_inside(table, box, a)
-        place = n % part.pitch
-        n //= part.pitch
-        if place < part.begin or place >= part.end:
-            plane.rows.end = plane.rows.begin  # nothing but zeros
-        plane.x += (part.first + place) * operands.x_strides[array_axis(a)]
-        plane.place += place * table.steps[a]
-    plane.x += (plane.rows.first + plane.rows.begin) * plane.row_step
-    plane.x += (plane.columns.first + plane.columns.begin) * operands.x_strides[last + 1]
-    plane.n_rows, plane.n = plane.rows.end - plane.rows.begin, plane.columns.end - plane.columns.begin
-    return plane
 
 
 cdef inline bint images_are_rows(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
@@ -107,8 +86,36 @@ cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box 
     plane.n_rows, plane.n = 1, plane.columns.end - plane.columns.begin
     plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
     plane.x += (box.begin[0] + n) * operands.x_strides[0] + (part.first + part.begin) * operands.x_strides[2]
-    plane.row_step = 0
+    plane.row_step = plane.n * operands.x_strides[table.n_axes]
     plane.place = n * table.steps[0]
+    return plane
+
+
+cdef inline Plane nth_plane(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t n, bint images=False
+) noexcept nogil:
+    """One of those that `count_planes` counts, of the first channel of the box's first group."""
+    cdef Py_ssize_t last = table.n_axes - 1, a
+    cdef int64_t place
+    cdef Inside part
+    cdef Plane plane
+    if images:
+        return nth_image(table, operands, box, n)
+    plane.rows, plane.columns = part_inside(table, box, last - 1), part_inside(table, box, last)
+    plane.row_step = operands.x_strides[array_axis(last - 1)]
+    plane.place = 0
+    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    for a in range(last - 2, -1, -1):
+        part = part_inside(table, box, a)
+        place = n % part.pitch
+        n //= part.pitch
+        if place < part.begin or place >= part.end:
+            plane.rows.end = plane.rows.begin  # nothing but zeros
+        plane.x += (part.first + place) * operands.x_strides[array_axis(a)]
+        plane.place += place * table.steps[a]
+    plane.x += (plane.rows.first + plane.rows.begin) * plane.row_step
+    plane.x += (plane.columns.first + plane.columns.begin) * operands.x_strides[last + 1]
+    plane.n_rows, plane.n = plane.rows.end - plane.rows.begin, plane.columns.end - plane.columns.begin
     return plane
 
 
@@ -118,20 +125,19 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
     wherever in it joined rows end."""
     cdef const char *x
     cdef Plane plane
+    cdef bint images
     cdef Py_ssize_t a, n, length, last = table.n_axes - 1, cells = box.size[last] + table.lanes - 1
     if not operands.in_place:
         return False
     if table.columns_first:
-        if images_are_rows(table, operands, box):
-            plane = nth_image(table, operands, box, box.size[0] - 1)
-        else:
-            n = count_planes(table, box) - 1
-            plane = nth_plane(table, operands, box, n)
-            while n and not plane.n_rows:  # beyond the input
-                n -= 1
-                plane = nth_plane(table, operands, box, n)
-            if plane.row_step != plane.n * operands.x_strides[last + 1]:
-                return False
+        images = images_are_rows(table, operands, box)
+        n = count_planes(table, box, images) - 1
+        plane = nth_plane(table, operands, box, n, images)
+        while n and not plane.n_rows:  # beyond the input
+            n -= 1
+            plane = nth_plane(table, operands, box, n, images)
+        if plane.row_step != plane.n * operands.x_strides[last + 1]:
+            return False
         length = plane.n_rows * plane.n
         x = plane.x + (table.in_channels - 1) * operands.x_strides[1]
         x += max(length, table.widest_tile) * operands.x_strides[last + 1]

@@ -20,8 +20,9 @@ cdef void pack_along_channels(
 ) noexcept nogil:
     """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t c, row, p, i, count, offset, lanes = table.lanes
+    cdef Py_ssize_t c, row, p, i, count, offset, source_step, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
+    cdef const real_t *source
     cdef const char *end
     cdef const char *lines[MAX_LANES]
     cdef const real_t *copies[MAX_LANES]
@@ -44,21 +45,20 @@ cdef void pack_along_channels(
                         table, <const real_t **> lines, offset // <Py_ssize_t> sizeof(real_t), begin, table.place_step
                     )
                     continue
-                for i in range(count):
-                    places[i] = begin + i * table.place_step
                 end = max(lines[0], lines[lanes - 1]) + offset + lanes * <Py_ssize_t> sizeof(real_t)
+                source, source_step = square, lanes
                 if direct and c + lanes <= table.in_channels and end <= operands.x_end:
-                    transpose_to(
-                        table, <const real_t *> (lines[0] + offset), channel_step // <Py_ssize_t> sizeof(real_t),
-                        count, places,
-                    )
-                    continue
-                for i in range(lanes):
-                    read_line(table, operands, lines[i] + offset, step, count, square + i * lanes)
+                    source = <const real_t *> (lines[0] + offset)
+                    source_step = channel_step // <Py_ssize_t> sizeof(real_t)
+                else:
+                    for i in range(lanes):
+                        read_line(table, operands, lines[i] + offset, step, count, square + i * lanes)
                 if count == lanes:
                     transpose(table, copies, 0, begin, table.place_step)
-                else:
-                    transpose_to(table, square, lanes, count, places)
+                    continue
+                for i in range(count):
+                    places[i] = begin + i * table.place_step
+                transpose_to(table, source, source_step, count, places)
 
 
 cdef bint pack_pieces(
@@ -294,10 +294,10 @@ cdef bint pack_input(
     cdef Py_ssize_t last = table.n_axes - 1
     cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch, size = height * width
-    cdef Py_ssize_t nth, planes = count_planes(table, box), channel, place, n_rows, n
+    cdef bint images = table.along_channels and not table.image_runs and images_are_rows(table, operands, box)
+    cdef Py_ssize_t nth, planes = count_planes(table, box, images), channel, place, n_rows, n
     cdef Py_ssize_t shared = box.shared * table.steps[1], channels = box.groups * table.depth
     cdef bint refused = False
-    cdef bint images_in_rows = table.along_channels and not table.image_runs and images_are_rows(table, operands, box)
     cdef Plane plane
     cdef real_t *begin
     cdef const char *x
@@ -306,10 +306,8 @@ cdef bint pack_input(
             target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
         )
         target += shared * table.x_step
-    if images_in_rows:
-        planes, size = box.size[0], part_inside(table, box, 1).pitch * table.steps[1]
     for nth in range(planes):
-        plane = nth_image(table, operands, box, nth) if images_in_rows else nth_plane(table, operands, box, nth)
+        plane = nth_plane(table, operands, box, nth, images)
         rows = plane.rows
         if table.along_channels:
             begin = target + plane.place * table.x_step
@@ -339,7 +337,7 @@ cdef bint pack_input(
                 refused |= pack_channel(
                     table, operands, &plane, x, channel % table.depth, 0, rows.pitch, 0, columns.pitch, begin
                 )
-    place = planes * size
+    place = planes * plane.rows.pitch * plane.columns.pitch
     if table.along_channels:
         if not table.image_runs:  # the sums of images that a box does not have go nowhere
             clear_places(table, target, place, table.input_elements - shared)

@@ -119,12 +119,11 @@ class Boxes(NamedTuple):
         weights_bytes = channels * in_channels * geometry.kernel_positions * item
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
-        most = limits.sums // vectors
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits))
         tile = positions_of_tile(path, vectors, limits)
         best = None
-        for budget, images in itertools.product(budgets, (most, most // 2) if path.image_runs else (0,)):
+        for budget, images in itertools.product(budgets, (tile.most, tile.most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
                 break  # the larger size is for images that the smaller one cannot hold
             scratch = ScratchLimits(place, budget - slack, columns)

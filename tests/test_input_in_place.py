@@ -199,13 +199,7 @@ def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_sh
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     attributes = {"strides": strides, "group": group}
-    given = x.astype(dtype)
-    if layout == "unreadable behind":
-        given = before_unreadable(given)
-    elif layout == "turned":
-        given = before_unreadable(given[::-1, ::-1])[::-1, ::-1]
-    else:
-        given = as_layout(given, layout)
+    given = laid_out(x.astype(dtype), layout)
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w.astype(dtype), n_threads=1, **attributes)
         y = layer(given)
@@ -248,13 +242,16 @@ def test_rows_of_few_places_are_not_read_beyond_x(way, dtype, layout, x_shape, w
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     dtype = dtype_of(way, dtype)
-    given = x.astype(dtype)
-    if layout == "unreadable behind":
-        given = before_unreadable(given)
-    elif layout == "turned":
-        given = before_unreadable(given[::-1, ::-1])[::-1, ::-1]
-    else:
-        given = as_layout(given, layout)
+    given = laid_out(x.astype(dtype), layout)
     with forced(way):
         y = convt.conv_transpose(given, w.astype(dtype), **attributes)
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
+
+
+def laid_out(array, layout):
+    """`as_layout` or, also of batch and channels turned, before memory that may not be read."""
+    if layout == "unreadable behind":
+        return before_unreadable(array)
+    if layout == "turned":
+        return before_unreadable(array[::-1, ::-1])[::-1, ::-1]
+    return as_layout(array, layout)
