@@ -67,7 +67,12 @@ cdef inline void multiply_tile(
     """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
     cdef int vectors = width // table.lanes
     cdef Py_ssize_t x_step = table.gap * table.x_step
-    if real_t is float and table.pieces:
+    if table.along_groups:
+        if real_t is float:
+            table.level.f32.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
+        else:
+            table.level.f64.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
+    elif real_t is float and table.pieces:
         table.level.tiles.channels(
             table.pieces, positions, vectors, n_taps, taps, table.channel_pairs, input, x_step, w, soon, soon_step,
             out, out_step,
@@ -122,7 +127,7 @@ cdef void multiply_runs(
     cdef const real_t *w
     cdef const real_t *soon
     for i in range(classes.n):
-        n_taps = classes.taps(i)
+        n_taps, taps = classes.taps(i), classes.as_taps(i)
         w = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
         step = table.padded(n) if table.columns_first else table.sums_step(n)
@@ -138,7 +143,8 @@ cdef void multiply_runs(
                 for part in range(runs * gap):
                     run, begin = part // gap, part % gap
                     base = run_begin(table, box, run)
-                    taps = find_run_taps(table, classes, box, i, run, scratch.run_taps)
+                    if not table.along_groups:  # in which to find them takes longer than to multiply by zeros
+                        taps = find_run_taps(table, classes, box, i, run, scratch.run_taps)
                     some = (length - begin + gap - 1) // gap
                     count = count_tiles(table, some, tile)
                     p_end = 0

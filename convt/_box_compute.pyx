@@ -71,7 +71,8 @@ cdef bint run_box(
     cdef real_t *input = <real_t *> scratch.input
     cdef bint refused = False
     cdef tile_rows_t rows
-    cdef bint packed = not operands.in_strips
+    cdef Box groups
+    cdef bint packed = not (operands.in_strips or table.along_groups)
     if packed and not table.in_portions and not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):
@@ -84,6 +85,10 @@ cdef bint run_box(
     bias += box.group * table.group_biases
     for block in range(first_block, end_block):
         channel = box.group * table.out_channels + block * table.block
+        if table.along_groups:
+            groups = box[0]
+            groups.group, groups.groups = channel, table.block_width(block)
+            pack_input(table, operands, &groups, input, <real_t *> scratch.square)
         if real_t is float and operands.one_pass and table.pieces:
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:

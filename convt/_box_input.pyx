@@ -15,10 +15,10 @@ cdef enum:
 
 
 cdef void pack_along_channels(
-    BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
-    real_t *target, Py_ssize_t target_row, real_t *square,
+    BoxTable table, const Operands *operands, const char *x, Py_ssize_t channels, Py_ssize_t row_step, Py_ssize_t rows,
+    Py_ssize_t n, real_t *target, Py_ssize_t target_row, real_t *square,
 ) noexcept nogil:
-    """`n` places of `rows` rows of every channel from `x` on, position by position: target[row][place][channel]."""
+    """`n` places of `rows` rows of so many channels from `x` on, position by position: target[row][place][channel]."""
     cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
     cdef Py_ssize_t c, row, p, i, count, offset, source_step, lanes = table.lanes
     cdef bint direct = operands.plain and step == sizeof(real_t)
@@ -30,9 +30,9 @@ cdef void pack_along_channels(
     cdef real_t *places[MAX_LANES]
     for i in range(lanes):
         copies[i] = square + i * lanes
-    for c from 0 <= c < table.in_channels by lanes:
+    for c from 0 <= c < channels by lanes:
         for i in range(lanes):  # channels beyond the last one repeat it; nothing reads them
-            lines[i] = x + min(c + i, table.in_channels - 1) * channel_step
+            lines[i] = x + min(c + i, channels - 1) * channel_step
         for row in range(rows):
             for p from 0 <= p < n by lanes:
                 if n > lanes:
@@ -47,7 +47,7 @@ cdef void pack_along_channels(
                     continue
                 end = max(lines[0], lines[lanes - 1]) + offset + lanes * <Py_ssize_t> sizeof(real_t)
                 source, source_step = square, lanes
-                if direct and c + lanes <= table.in_channels and end <= operands.x_end:
+                if direct and c + lanes <= channels and end <= operands.x_end:
                     source = <const real_t *> (lines[0] + offset)
                     source_step = channel_step // <Py_ssize_t> sizeof(real_t)
                 else:
@@ -323,8 +323,8 @@ cdef bint pack_input(
                 )
             else:
                 pack_along_channels(
-                    table, operands, plane.x, plane.row_step, n_rows, n, begin, table.steps[last - 1] * table.x_step,
-                    square,
+                    table, operands, plane.x, box.groups * table.in_channels, plane.row_step, n_rows, n, begin,
+                    table.steps[last - 1] * table.x_step, square,
                 )
         elif real_t is float and table.pieces:
             refused |= pack_pairs(

@@ -68,6 +68,7 @@ cdef class BoxTable:
     # summation, so that nothing it follows from may depend on threads.
     cdef readonly Py_ssize_t slice
     cdef bint along_channels, double, columns_first
+    cdef bint along_groups  # along channels, each of which is a group of its own: a block reads as many as it writes
     cdef bint in_panels  # weights are read as they were given; where columns are first, [channel][kernel position]
     cdef Py_ssize_t panel  # columns of weights that are multiplied at once where these are first
     # Most elements of a block's packed weights in panels, and while it is packed by transpositions of its weights of a

@@ -94,6 +94,7 @@ cdef class BoxTable:
         self.double = work.dtype == "float64"
         self.item = sizeof(double) if self.double else sizeof(float)
         self.along_channels, self.columns_first = path.along_channels, path.columns_first
+        self.along_groups = path.along_groups
         self.pieces = work.pieces if path.tiles else 0
         self.words = path.words
         self.guarded = path.in_pieces
@@ -124,7 +125,8 @@ cdef class BoxTable:
         self.gap = 1
         if self.along_channels and not (self.columns_first or self.pieces or layout.image_runs):
             self.gap = layout.gap
-        self.row_runs = self.along_channels and not self.columns_first and self.unit == 1 and layout.rows_are_runs
+        self.row_runs = self.along_channels and not (self.columns_first or self.along_groups)
+        self.row_runs = self.row_runs and self.unit == 1 and layout.rows_are_runs
 
     cdef set_steps(self):
         """How the packed input lies in memory."""

@@ -90,6 +90,9 @@ cdef extern from "levels.h" nogil:
             int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
         ) noexcept nogil
+        void (*groups)(
+            int, Py_ssize_t, const tap_t *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+        ) noexcept nogil
         void (*native)(
             int, int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *,
             Py_ssize_t
@@ -132,6 +135,9 @@ cdef extern from "levels.h" nogil:
         void (*channels)(
             int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
+        ) noexcept nogil
+        void (*groups)(
+            int, Py_ssize_t, const tap_t *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
             int, int, int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *,

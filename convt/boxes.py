@@ -112,6 +112,10 @@ class Boxes(NamedTuple):
             return None
         if path.image_runs and not any(low < high for low, high in cells.spans):
             return None  # no taps to leave out
+        if path.along_groups:
+            if not geometry.is_depthwise:
+                return None
+            geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
         if path == POSITION_TILES and any(low < high for low, high in cells.spans):
             return None  # tiles of positions begin at every 16th
         item = max(ITEMSIZE[dtype], 4)
@@ -173,7 +177,7 @@ class Boxes(NamedTuple):
         Of columns first in their own order, otherwise block by block, packed when they are multiplied, from the
         caches. It must be the only box.
         """
-        if not self.path.along_channels or self.work.layout.boxes > 1:
+        if not self.path.along_channels or self.path.along_groups or self.work.layout.boxes > 1:
             return None
         if not self.path.columns_first:
             return self._replace(in_panels=True) if self.blocks_fit_panels(threads) else None
@@ -255,6 +259,8 @@ def block_channels(
 ) -> int:
     """Output channels that a box is computed for at a time, if there are so many."""
     in_channels, lanes = geometry.in_channels // geometry.group, limits.lanes
+    if path.along_groups:
+        return lanes
     if path.along_channels:
         if fills_lines(cells, lanes, max(ITEMSIZE[dtype], 4)) and not path.columns_first:
             return 1
@@ -310,7 +316,7 @@ def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
         waiting = 2 * WAITING_POSITIONS if vectors == 1 else WAITING_POSITIONS  # as many sums as of two vectors
-        return Tile(most, load=limits.load, waiting=waiting, leave_out=True)
+        return Tile(most, load=limits.load, waiting=waiting, leave_out=not path.along_groups)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes
     return Tile(whole, unit=whole)
@@ -322,6 +328,8 @@ def lay_out_boxes(
     """At least `wanted` boxes, as far as there are cells; `images` make a run, where it is of images."""
     if path.along_channels and path.columns_first:
         return lay_out_whole_images(cells, *scratch, wanted)
+    if path.along_groups:
+        cells = cells.of_single_places()  # a vector has lanes of one place, however few channels there are
     return lay_out(cells, tile, *scratch, wanted, images)
 
 
@@ -350,7 +358,7 @@ def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_blo
     """
     if path.columns_first:
         return not path.along_channels and one_block
-    if not path.along_channels or path.image_runs or layout.boxes_along == 1:
+    if not path.along_channels or path.along_groups or path.image_runs or layout.boxes_along == 1:
         return False
     return SHARED_PART * (span[1] - span[0]) >= layout.box[1]
 

@@ -21,9 +21,10 @@ from convt._levels import (
     TileLimits,
 )
 from convt.arguments import INT64_MAX
+from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
-from convt.paths import CHANNEL_TILES, POSITION_WORDS
+from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
 
@@ -118,6 +119,9 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30 and 0, single
 # input channels included, 1.06 and 1.07 (160 of them).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
+DEPTHWISE_TILES_TIME = (
+    2.2  # a fit: those of kernel 8, stride 8, of one channel a group are the fastest in bfloat16
+)
 DOT_PACKING_CYCLES = 0.28  # an element: these are not split
 # What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
 # the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
@@ -140,6 +144,8 @@ TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels
 def estimate(work: Work, in_order: bool = False) -> float:
     """Cycles of a call; inf if it should not be. `in_order`: of weights that are multiplied in the order given."""
     geometry, layout, path = work.geometry, work.layout, work.path
+    if path.along_groups or (geometry.is_depthwise and path in (POSITIONS, POSITION_WORDS)):
+        return depthwise_cycles(work)
     if work.in_channels < max(FEW_PIECES.get(work.pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
     if path.columns_first and layout.most_taps <= 1 and not (work.in_place or in_order):
@@ -158,7 +164,7 @@ def estimate(work: Work, in_order: bool = False) -> float:
         tile_speed = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
         streamed = weights / (tile_speed if path.tiles else STREAM_SPEED)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
-    return cycles
+    return DEPTHWISE_TILES_TIME * cycles if geometry.is_depthwise else cycles
 
 
 def phase_rows_cycles(geometry: Geometry) -> float:

@@ -46,6 +46,11 @@ class Geometry(NamedTuple):
     axes: tuple[Axis, ...]
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether every group has one channel in and one out."""
+        return 1 < self.group == self.in_channels == self.out_channels
+
+    @property
     def is_product(self) -> bool:
         """Whether images are one place, so that a group is a product of two matrices."""
         return all(a.input == a.kernel == a.output == 1 and a.pad == 0 for a in self.axes)

@@ -22,6 +22,12 @@
    layers of float32; 1.28 espnet_20), 4 MB of a depthwise layer 1.9 times. */
 enum { convt_avx512_stream_bytes = 1 << 21 };
 
+/* Of halves; pieces.h wants them, too. A vector that is stored is one of halves or of words. */
+#define LOAD_FIRST_HALVES(pointer, n) ((NAME(halves))_mm256_maskz_loadu_epi16((1u << (n)) - 1, pointer))
+#define STORE_FIRST_HALVES(pointer, vector, n)                                                                         \
+    (sizeof(vector) == 32 ? _mm256_mask_storeu_epi16(pointer, (1u << (n)) - 1, *(const __m256i *)&(vector))            \
+                          : _mm512_mask_storeu_epi16(pointer, (1ull << (n)) - 1, *(const __m512i *)&(vector)))
+
 #define REAL float
 #define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
 #define STORE_FIRST(pointer, vector, n) _mm512_mask_storeu_ps(pointer, (1u << (n)) - 1, (__m512)(vector))

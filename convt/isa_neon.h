@@ -24,6 +24,8 @@ enum { convt_neon_stream_bytes = 1 << 21 };
 #include "micro_native.h"
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
+#undef LOAD_FIRST_HALVES
+#undef STORE_FIRST_HALVES
 #undef REAL
 #undef LANES
 #undef NAME

@@ -69,6 +69,7 @@
      .most_weights = prefix##most_weights,                                                                             \
      .widest = prefix##widest,                                                                                         \
      .channels = prefix##channels,                                                                                     \
+     .groups = prefix##groups,                                                                                         \
      .native = prefix##native,                                                                                         \
      .native_tiles = prefix##native_tiles,                                                                             \
      .positions = prefix##positions,                                                                                   \

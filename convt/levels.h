@@ -78,6 +78,8 @@ typedef struct {
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,         \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
+        void (*groups)(int positions, ptrdiff_t taps, const convt_tap *tap, const REAL *x, ptrdiff_t x_step,           \
+                       const REAL *w, REAL *out, ptrdiff_t out_step);                                                  \
         void (*native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x, \
                        ptrdiff_t x_step, const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);              \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \

@@ -186,10 +186,37 @@ static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t
 #undef CALL
 }
 
+/* Lanes along groups of one channel each: sums[p] = x[tap][p] * w[tap], lane by lane. */
+INLINE void NAME(groups_tile)(const int positions, ptrdiff_t taps, const convt_tap *tap, const REAL *x,
+                              ptrdiff_t x_step, const REAL *w, REAL *out, ptrdiff_t out_step)
+{
+    VECTOR sums[MOST_POSITIONS(1)];
+    UNROLLED (p, positions)
+        sums[p] = (VECTOR){0};
+    for (ptrdiff_t t = 0; t < taps; t++, w += LANES) {
+        if (tap[t].offset == CONVT_NO_TAP)
+            continue;
+        const VECTOR weights = LOAD(w);
+        const REAL *from = x + tap[t].offset;
+        UNROLLED (p, positions)
+            sums[p] += LOAD(from + p * x_step) * weights;
+    }
+    UNROLLED (p, positions)
+        STORE(out + p * out_step, sums[p]);
+}
+
+/* One register tile of `positions` places, x_step apart, of as many groups as there are lanes. w is [tap][group]. */
+static void NAME(groups)(int positions, ptrdiff_t taps, const convt_tap *tap, const REAL *x, ptrdiff_t x_step,
+                         const REAL *w, REAL *out, ptrdiff_t out_step){
+#define CALL(p, v) NAME(groups_tile)(p, taps, tap, x, x_step, w, out, out_step)
+    EVERY_TILE(positions, 1, CALL)
+#undef CALL
+}
+
 /* One register tile of `native_tiles`; what lies `later`, unless 0, is fetched. */
-INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
-                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
-                              ptrdiff_t out_step)
+INLINE
+    void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
+                           const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
     VECTOR sums[MOST_POSITIONS(2)][2];
     UNROLLED (p, positions)

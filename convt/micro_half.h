@@ -4,7 +4,10 @@
      LOAD_FLOAT16(pointer)    LANES elements, widened
      NARROW_FLOAT16(vector)   LANES elements, rounded to nearest even
      STREAM(pointer, vector)  as there, if a vector is a cache line
-   and may define, where sums are never subnormal,
+   may define
+     LOAD_FIRST_HALVES(pointer, n)            LANES elements of which the first n are read and the others 0
+     STORE_FIRST_HALVES(pointer, vector, n)   a store of the first n halves of a variable, of LANES floats or halves
+   and, where sums are never subnormal,
      NARROW_BFLOAT16(vector)  and  PAIR_BFLOAT16(first, second)   what the processor rounds, as NAME(narrow_vector) and
    NAME(narrow_pairs) do, and
      TRANSPOSE_BFLOAT16(rows, offset, added, block)   what NAME(transpose_pairs) does.
@@ -14,6 +17,17 @@ typedef uint16_t NAME(halves) __attribute__((vector_size(LANES * sizeof(uint16_t
 typedef uint16_t NAME(unaligned_halves)
     __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(sizeof(uint16_t)), may_alias));
 typedef uint32_t NAME(words) __attribute__((vector_size(LANES * sizeof(uint32_t))));
+
+#ifndef LOAD_FIRST_HALVES
+static inline NAME(halves) NAME(load_first_halves)(const uint16_t *source, ptrdiff_t n)
+{
+    NAME(halves) few = {0};
+    memcpy(&few, source, n * sizeof(uint16_t));
+    return few;
+}
+#define LOAD_FIRST_HALVES NAME(load_first_halves)
+#define STORE_FIRST_HALVES(pointer, vector, n) memcpy(pointer, &(vector), (n) * sizeof(uint16_t))
+#endif
 
 static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
 {
@@ -56,10 +70,9 @@ static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, N
 static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target)
 {
     if (n < LANES) {
-        uint16_t few[LANES] = {0};
-        memcpy(few, source, n * sizeof(uint16_t));
-        const NAME(vector) wide = NAME(load_half)(bfloat16, few);
-        memcpy(target, &wide, n * sizeof(float));
+        const NAME(halves) few = LOAD_FIRST_HALVES(source, n);
+        const NAME(vector) wide = NAME(load_half)(bfloat16, (const uint16_t *)&few);
+        STORE_FIRST(target, wide, n);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i += LANES) {
@@ -74,7 +87,7 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
         float few[LANES] = {0};
         memcpy(few, source, n * sizeof(float));
         const NAME(halves) narrow = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)few);
-        memcpy(target, &narrow, n * sizeof(uint16_t));
+        STORE_FIRST_HALVES(target, narrow, n);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i += LANES) {
@@ -173,7 +186,7 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
             *(const NAME(unaligned) *)(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset) + added);
     NAME(transpose_registers)(block);
     for (ptrdiff_t i = 0; i < columns; i++)
-        memcpy(out + i * out_step, &block[i], n * sizeof(uint16_t));
+        STORE_FIRST_HALVES(out + i * out_step, block[i], n);
 }
 
 #undef NARROW_BFLOAT16

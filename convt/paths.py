@@ -23,6 +23,8 @@ class Path(NamedTuple):
     words : bool
         Multiply words of two bfloat16 channels as vectors of positions multiply floats. Where neither this nor
         `tiles`, multiply-adds.
+    along_groups : bool
+        Along channels, each of which is a group of its own: a lane multiplies its own input.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Path(NamedTuple):
     tiles: bool = False
     image_runs: bool = False
     words: bool = False
+    along_groups: bool = False
 
     @property
     def in_pieces(self) -> bool:
@@ -41,6 +44,7 @@ class Path(NamedTuple):
 CHANNELS = Path("channel lanes", along_channels=True)
 CHANNEL_COLUMNS = Path("channel lanes, columns first", along_channels=True, columns_first=True)
 CHANNEL_IMAGES = Path("channel lanes, runs of images", along_channels=True, image_runs=True)
+GROUPS = Path("group lanes", along_channels=True, along_groups=True)
 POSITIONS = Path("position lanes")
 POSITION_COLUMNS = Path("position lanes, columns first", columns_first=True)
 CHANNEL_TILES = Path("channel tiles", along_channels=True, tiles=True)
@@ -59,6 +63,7 @@ PIECE_PATHS = (
     POSITION_TILE_COLUMNS,
     POSITION_WORDS,
 )
+DEPTHWISE_PATHS = (GROUPS, POSITIONS, POSITION_TILES, POSITION_WORDS)
 
 
 def pieces_of(dtype: str, precision: str) -> int:

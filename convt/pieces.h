@@ -78,12 +78,16 @@ INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t 
 #define TRANSPOSE_BFLOAT16(rows, offset, added, block)                                                                 \
     convt_pieces_transpose_bfloat16(rows, offset, (__m512)(added), (__m512i *)(block))
 #define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
+#define STORE_FIRST(pointer, vector, n) _mm512_mask_storeu_ps(pointer, (1u << (n)) - 1, (__m512)(vector))
 #include "micro_half.h"
 #undef STREAM
+#undef STORE_FIRST
 #undef LANES
 #undef NAME
 #undef LOAD_FLOAT16
 #undef NARROW_FLOAT16
+#undef LOAD_FIRST_HALVES
+#undef STORE_FIRST_HALVES
 
 enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
 

@@ -138,7 +138,7 @@ class BoxPlan(Plan):
         # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
         work = boxes.work
         layout, path, coalesced = work.layout, work.path, work.geometry
-        self.x_shape = (coalesced.batch, coalesced.in_channels, *(a.input for a in coalesced.axes))
+        self.x_shape = (coalesced.batch, geometry.in_channels, *(a.input for a in coalesced.axes))
         self.y_shape = coalesced.output_shape
         self.path = path.name
         self.once = once

@@ -15,6 +15,7 @@ from convt.paths import (
     CHANNEL_TILE_COLUMNS,
     CHANNEL_TILES,
     CHANNELS,
+    DEPTHWISE_PATHS,
     PIECE_PATHS,
     POSITIONS,
     VECTOR_PATHS,
@@ -124,8 +125,8 @@ def make_plan(
         return plan
     native = call.reads_weights_once
     # Images of one position: the same chains of multiply-adds as with native weights.
-    paths = (CHANNELS,) if native else paths_worth_asking(geometry, dtype, isa, call.pieces)
     product = coalesce_axes(as_product(geometry))
+    paths = (CHANNELS,) if native else paths_worth_asking(product, dtype, isa, call.pieces)
     by_product = PathBoxes.of(product, call, paths)
     if by_product is None:
         return call.fallback("cells of too many axes or places")
@@ -205,6 +206,8 @@ def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], 
 def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) -> tuple[Path, ...]:
     """Paths whose estimate can be the least."""
     paths: tuple[Path, ...] = VECTOR_PATHS
+    if geometry.is_depthwise:
+        return tuple(path for path in DEPTHWISE_PATHS if pieces or not path.in_pieces)
     if pieces:
         if dtype == "bfloat16" and tile_limits(isa, False, pieces).unit == 1:
             # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random

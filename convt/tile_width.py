@@ -32,6 +32,8 @@ def tile_vectors(
     Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
     the packed input of a box may take.
     """
+    if path.along_groups:
+        return 1
     if not path.along_channels or path.tiles:
         return 2
     lanes = limits.lanes

@@ -68,6 +68,13 @@ class Cells(NamedTuple):
         """Places of a cell."""
         return math.prod(min(axis.stride, axis.output) for axis in self.axes)
 
+    def of_single_places(self) -> "Cells":
+        """The same with a class for each place."""
+        alone = (
+            TapClass((p,), c.shifts, (k,)) for c in self.classes for p, k in zip(c.places, c.kernel, strict=True)
+        )
+        return self._replace(classes=tuple(alone))
+
     @property
     def gap(self) -> int:
         """Places from one position of a tile to the next, lanes along channels.

@@ -101,7 +101,7 @@ def test_many_small_groups_are_computed_together(level, layout, dtype, groups, o
     ("kernel", "stride", "shared"), [(4, 2, True), (3, 1, True), (8, 4, True), (2, 2, False), (6, 2, False)]
 )
 def test_loads_are_shared_where_taps_or_lines_have_them_in_common(level, kernel, stride, shared):
-    with forced((level, None)):
+    with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(
             np.ones((8, 1, kernel, kernel), np.float32),
             strides=[stride] * 2,
