@@ -21,6 +21,7 @@ from convt._levels import (
     TileLimits,
 )
 from convt.arguments import INT64_MAX
+from convt.cost_factors import OTHERS
 from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
@@ -38,18 +39,15 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
-# Outputs of fewer bytes are written through transpositions in 0.4 of the time, on AMD's processors all (370
-# layers), and rows that share cache lines like others. A fit: stores begin to pass the caches elsewhere.
-QUICK_OUTPUTS = 1 << 22
+# Outputs of so many bytes take longer to write through transpositions, but not on AMD's processors (370 layers),
+# and rows that share cache lines than others. A fit: stores begin to pass the caches elsewhere.
+QUICK_OUTPUTS, SLOW_OUTPUTS_TIME = 1 << 22, 2.5
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
-# To begin a tap, of a tile's position, and a tile, lanes along channels: runs of images, which make fewer and
-# fuller tiles of 7x7 images of 64 channels, took 0.84 of the time.
-TAP_CYCLES, BEGIN_TILE_CYCLES = 2, 100
 # To see for a run whether a tap lies beyond the border, and to leave out those that do: 16 to 22 cycles for each
 # tap where nearly all do (1 to 8 channels, Zen 5).
 LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
@@ -65,11 +63,8 @@ FEW_COLUMNS = 32  # of columns first
 # random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
 # of the time (0.37 to 1.08).
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
-# To begin a kernel position of an input, and to add a vector of its products, lanes along channels; of tiles a
-# vector alone. The chosen path of 810 random layers, most of few channels and positions, takes 1.01 to 1.03 times
-# as long as the best.
-ADDED_CYCLES, ADDED_TILE_CYCLES = 6, 2
-APART_CYCLES = 24  # to set a row of products apart from the next one, with zeros between them
+ADDED_TILE_CYCLES = 2  # a vector of products of tiles, lanes along channels
+APART_CYCLES = 10  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -78,13 +73,8 @@ FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 # second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
 # 8 outputs, Zen 5).
 MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 2.0, 4: 1.3}
-# Of a vector of sums for each channel, lanes along positions. The loads of several taps cross cache lines: AMD's
-# processors have time for them, most in tiles of 8 rows, but only in one pass of doubles and bfloat16. Where that
-# changed the path, it took 0.95 of the time (float32 and float16, 14 layers).
-ONE_TAP, SEVERAL_TAPS, SEVERAL_TAPS_ON_AMD = 0.55, 0.65, (0.6, 0.52)
-ONE_TAP_IN_STRIPS = 0.515  # 19 layers took 0.96 of the time
-# Where registers are many. Of 150 random layers of kernel = stride the chosen path takes 1.01 times as long as the
-# best with it.
+# Of a vector of sums for each channel, lanes along positions, where registers are many. Of 150 random layers of
+# kernel = stride the chosen path takes 1.01 times as long as the best with it.
 ONE_TAP_IN_JOINED_ROWS = 0.47
 # The same for each word of two bfloat16 channels.
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
@@ -101,7 +91,7 @@ FAR_PACKED_CHANNELS = 128
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
 # runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
 CACHED_WEIGHTS = 1 << 24
-STREAM_SPEED, TILE_STREAM_SPEED, DOT_STREAM_SPEED = 7, 4.5, 12
+COLUMNS_STREAM_SPEED, TILE_STREAM_SPEED, DOT_STREAM_SPEED = 7, 4.5, 12
 # Larger ones than these come from beyond the second-level cache for every box, fetched early along channels.
 NEAR_WEIGHTS, FAR_SPEED, FETCHED_SPEED = 1 << 20, 8, 16
 NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level cache
@@ -118,11 +108,9 @@ ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, storing its sums, and a row of outputs in one pass. The chosen path
 # takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30 and 0, single
 # input channels included, 1.06 and 1.07 (160 of them).
-DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 150, 30, 10
-DEPTHWISE_TILES_TIME = (
-    2.2  # a fit: those of kernel 8, stride 8, of one channel a group are the fastest in bfloat16
-)
-DOT_PACKING_CYCLES = 0.28  # an element: these are not split
+DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 30, 10
+DEPTHWISE_TILES_TIME = 2.2  # a fit: kernel 8, stride 8, of one channel a group is the fastest so in bfloat16
+DOT_PACKING_CYCLES = 0.2  # an element: these are not split
 # What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
 # the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
 SINGLE_DOT_VECTOR = 0.3
@@ -132,13 +120,8 @@ SINGLE_DOT_VECTOR = 0.3
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
 ADDING_CYCLES = 5
 
-LINE_CYCLES, HALF_LINE_CYCLES = 8, 40  # to begin a row of packed input, of halves
-# To begin a plane of a channel, and to read a float, lanes along positions. With them the chosen path takes 1.03
-# times as long as the best instead of 1.07 to 1.15 (random layers of 48 to 1024 channels to 1 to 21).
-PLANE_CYCLES, READING_CYCLES = 30, 0.3
-# An element of packed input, a half, lanes along positions: as a float, and in a word.
-WIDENING_CYCLES, WORDS_PACKING_CYCLES = 0.25, 0.25
-TRANSPOSING_CYCLES, PACKING_CYCLES = 1.1, 0.45  # the same, lanes along channels, and of a float
+PLANE_CYCLES = 30  # to begin a plane of a channel of packed input, lanes along positions
+WORDS_PACKING_CYCLES = 0.25  # an element of it in a word
 
 
 def estimate(work: Work, in_order: bool = False) -> float:
@@ -162,7 +145,8 @@ def estimate(work: Work, in_order: bool = False) -> float:
         cycles += readings * weights / (FETCHED_SPEED if path.along_channels else FAR_SPEED)
     if weights >= CACHED_WEIGHTS:
         tile_speed = DOT_STREAM_SPEED if work.dots and not path.image_runs else TILE_STREAM_SPEED
-        streamed = weights / (tile_speed if path.tiles else STREAM_SPEED)
+        vector_speed = COLUMNS_STREAM_SPEED if path.columns_first else work.factors.stream_speed
+        streamed = weights / (tile_speed if path.tiles else vector_speed)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
     return DEPTHWISE_TILES_TIME * cycles if geometry.is_depthwise else cycles
 
@@ -198,16 +182,15 @@ def packing_cycles(work: Work) -> float:
     if item > 2 and reads_far_input(work, FAR_PACKED_CHANNELS):
         far = FAR_LINE_CYCLES * packed * item / CACHE_LINE
     if path.along_channels:
-        of_place = TRANSPOSING_CYCLES if item == 2 else PACKING_CYCLES * item / 4
-        return far + of_place * places * -(-work.in_channels // work.lanes) * work.lanes
+        return far + work.factors.packed[item] * places * -(-work.in_channels // work.lanes) * work.lanes
     if path.columns_first and not work.in_place:
         packed *= work.blocks  # portions are packed for each
-    cycles = (WIDENING_CYCLES if item == 2 else READING_CYCLES * item / 4) * packed
+    cycles = work.factors.read[item] * packed
     if not (work.in_place or work.one_pass.strips):
         cycles += far
     if not work.in_place:
         line, plane = line_and_plane(layout)
-        cycles += (HALF_LINE_CYCLES if item == 2 else LINE_CYCLES) * packed / line
+        cycles += work.factors.line[item] * packed / line
         cycles += PLANE_CYCLES * packed / plane
     return cycles
 
@@ -241,22 +224,27 @@ def readings_of_box(work: Work) -> int:
 
 def channels_stored(work: Work) -> float:
     """Cycles to write the outputs, most through transpositions."""
-    path, halves = work.path, ITEMSIZE[work.dtype] == 2
+    path, item = work.path, ITEMSIZE[work.dtype]
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
     if work.block == 1 and work.layout.axes[-1].stride >= work.lanes:
         return PLACES_CYCLES * outputs
+    factors = OTHERS if path.tiles else work.factors
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    written = 0.7 if path.tiles else 2.5 if work.dtype == "float64" else 1.45
-    if not path.tiles and not halves and (work.of_amd or outputs * ITEMSIZE[work.dtype] < QUICK_OUTPUTS):
-        written *= 0.4
-    if work.block > 2 * work.lanes and outputs * ITEMSIZE[work.dtype] >= FAR_OUTPUTS:
+    written = 0.7 if path.tiles else factors.written[item]
+    if work.factors.slow_outputs and item > 2 and not path.tiles and outputs * item >= QUICK_OUTPUTS:
+        written *= SLOW_OUTPUTS_TIME
+    if path.columns_first and not path.tiles:
+        written += factors.added_written
+    if work.block > 2 * work.lanes and outputs * item >= FAR_OUTPUTS:
         written += PAGES_CYCLES
-    pointers, transposed = 6 * -(-channels // work.block), 0.35 * -(-channels // 16) * 16
-    cycles = outputs / channels * (pointers + transposed) + written * outputs
+    pointers = factors.pointers * -(-channels // work.block)
+    transposed = factors.filled * -(-channels // 16) * 16
+    row = work.geometry.output_shape[-1]
+    cycles = outputs * ((pointers + transposed) / channels + written + factors.row / row)
     # Two sums become one word, which is transposed; those of neighbours in tiles of images lie far apart.
-    return 0.6 * cycles if halves and not (path.tiles and path.image_runs) else cycles
+    return 0.6 * cycles if item == 2 and not (path.tiles and path.image_runs) else cycles
 
 
 def positions_stored(work: Work) -> float:
@@ -281,9 +269,11 @@ def positions_stored(work: Work) -> float:
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + more + begun / row)
-    begun = 64 if cells < work.lanes else 32 if cells % work.lanes else 8
+    factors = OTHERS if work.path.words else work.factors
+    of_row = factors.sums_row[0 if cells < work.lanes else 1 if cells % work.lanes else 2]
     places = FEW_CELLS_CYCLES / cells if cells <= FEW_CELLS and stride > 4 else 0.0
-    return filled + outputs * (0.3 + 0.4 * halves + more + begun / row + places)
+    vectors = factors.sums_vector * math.ceil(cells / work.lanes) / cells
+    return filled + outputs * (factors.sums_written + vectors + 0.4 * halves + more + of_row / row + places)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range, gap: int = 1) -> float:
@@ -311,7 +301,8 @@ def channel_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
-        return (products + column_additions(work)) * layout.input_elements
+        of_position = work.factors.columns * products + column_additions(work)
+        return of_position * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
@@ -321,15 +312,15 @@ def channel_cycles(work: Work) -> float:
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         of_class = -(-n // work.vectors)
-        begun += TAP_CYCLES * taps * of_class
+        begun += work.factors.tap * taps * of_class
         tiles += of_class
-        once += listed_cycles(work, c.shifts, block * len(c.places))
+        once += work.factors.listed * listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
-    again = 1.03 if layout.most_taps > 1 else 0.98
+    again = work.factors.images if layout.image_runs else 1.03 if layout.most_taps > 1 else 0.98
     length = math.ceil(layout.run_length / parts)
     runs = layout.runs * parts
     positions = runs * tile.positions(length)
-    once += BEGIN_TILE_CYCLES * tiles * runs * math.ceil(length / tile.most)
+    once += work.factors.tile * tiles * runs * math.ceil(length / tile.most) + work.factors.block
     return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
 
@@ -351,28 +342,21 @@ def column_additions(work: Work) -> float:
     vectors = math.ceil(work.block / work.lanes)
     if work.path.tiles:
         return ADDED_TILE_CYCLES * work.kernel * vectors
-    return ADDED_CYCLES * work.kernel * (1 + vectors)
+    return work.factors.added * work.kernel * (1 + vectors)
 
 
 def position_cycles(work: Work) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        if work.in_place:  # line by line
-            line, width = work.line_in_place, work.widest_tile
-            new_positions = layout.new_elements * math.ceil(line / width) * width / line
-        else:
-            new_positions = tile.cost(math.ceil(layout.new_elements))
-        few = block * work.kernel <= FEW_COLUMNS
-        of_one = 1.0 if work.in_place and (few or work.of_amd) else 1.35
-        of_product = PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES
-        multiplied = new_positions * (of_one * work.in_channels / 2 + of_product)
+        columns = block * work.kernel
+        if work.in_place:
+            return columns * in_place_cycles(work, columns)
+        of_product = PRODUCT_CYCLES if columns <= FEW_COLUMNS else MANY_PRODUCT_CYCLES
+        new_positions = tile.cost(math.ceil(layout.new_elements))
+        multiplied = new_positions * (work.factors.wide_columns * work.in_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
-        last = layout.axes[-1]
-        apart = (
-            APART_CYCLES * layout.new_elements / last.pitch if work.in_place and last.pitch != last.input else 0.0
-        )
-        return block * work.kernel * ((multiplied + kept) / lanes + apart)
+        return columns * (multiplied + kept) / lanes
     depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
     cycles = 0.0
     for c in layout.classes:
@@ -384,7 +368,29 @@ def position_cycles(work: Work) -> float:
         cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
-    return depth * cycles
+    if work.path.words:
+        return depth * cycles
+    if work.one_pass.possible:
+        return depth * cycles + work.factors.one_pass_block
+    return depth * cycles * work.factors.through_sums
+
+
+def in_place_cycles(work: Work, columns: int) -> float:
+    """Of columns first, lanes along positions, those of one of so many columns, multiplied line by line where x
+    lies."""
+    layout, first, last = work.layout, work.layout.axes[1], work.layout.axes[-1]
+    inside = layout.new_elements * math.prod(axis.input / axis.pitch for axis in layout.axes[2:])
+    rows = layout.new_elements / layout.input_elements * first.pitch * layout.boxes_along
+    beyond = max(0, -first.origin) + max(0, first.cells + first.reach - first.input)
+    inside *= max(0, rows - beyond) / rows
+    line, width = work.line_in_place, work.widest_tile
+    few = columns <= FEW_COLUMNS
+    of_one = 1.0 if few else work.factors.wide_columns
+    multiplied = of_one * work.in_channels / 2 * inside * math.ceil(line / width) * width / line
+    added = (PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES) * layout.new_elements
+    added += KEPT_CYCLES * (layout.input_elements - layout.new_elements)
+    apart = APART_CYCLES * inside / last.input if last.pitch != last.input else 0.0
+    return (multiplied + added) / work.lanes + apart
 
 
 def reads_far_input(work: Work, channels: int) -> bool:
@@ -410,10 +416,10 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
     if taps == 1:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
             return ONE_TAP_IN_JOINED_ROWS
-        return ONE_TAP_IN_STRIPS if work.one_pass.strips else ONE_TAP
-    if work.of_amd and (work.one_pass.possible or work.dtype in ("float16", "float32")):
-        return SEVERAL_TAPS_ON_AMD[rows >= MAX_ROWS]
-    return SEVERAL_TAPS
+        return work.factors.strip_tap if work.one_pass.strips else work.factors.one_tap
+    if work.one_pass.possible or work.dtype in ("float16", "float32"):
+        return work.factors.several_taps[rows >= MAX_ROWS]
+    return OTHERS.several_taps[0]
 
 
 def positions_in_one_pass(work: Work) -> float:

@@ -1,8 +1,8 @@
 """Estimated cycles of one thread of depthwise layers, whose groups have one channel in and one out.
 
 What other estimates leave out is most of their time: planes, lines and tiles begin for each channel. These are
-fits to 620 random layers of all dtypes by AVX-512 and AVX2 (Zen 5), most of whose times they hit within a factor of
-1.25: the chosen path takes 1.01 to 1.02 times as long as the best one.
+fits to 620 random layers of all dtypes by AVX-512 and AVX2 (Zen 5), most of whose times they hit within a factor
+of 1.25: the chosen path takes 1.01 to 1.02 times as long as the best one.
 """
 
 import math
@@ -19,7 +19,7 @@ GROUPS_TAP, GROUPS_TILE, GROUPS_BLOCK, GROUPS_ROW = 0.7, 80, 320, 4
 # by a tap.
 PACKED, LINE, HALVES_LINE, PLANE, BOX, TAP = 0.4, 5, 20, 230, 30, 0.7
 # In one pass to write a vector of a place: of halves through floats, of words and of others.
-HALVES_WRITTEN, WORDS_WRITTEN, WRITTEN = 4.8, 2.6, 2.9
+HALVES_WRITTEN, WORDS_WRITTEN, WRITTEN = 4.6, 2.6, 2.9
 # Through sums to multiply a vector of words by a tap, to write a row of outputs and an output, to begin a class.
 WORDS_SUMS_TAP, SUMS_ROW, SUMS_WRITTEN, SUMS_CLASS = 2.5, 70, 0.25, 150
 

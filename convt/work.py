@@ -6,6 +6,7 @@ from functools import cached_property
 
 from convt._box_table import TOGETHER, row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
+from convt.cost_factors import AMD, OTHERS, Factors
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
 from convt.one_pass import OnePass, find_one_pass
@@ -87,9 +88,9 @@ class Work:
         return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]
 
     @property
-    def of_amd(self) -> bool:
-        """Whether the level is that of AMD's processors alone."""
-        return self.isa == "avx512_bf16"
+    def factors(self) -> Factors:
+        """Those of estimates."""
+        return AMD if self.isa == "avx512_bf16" else OTHERS
 
     @property
     def dots(self) -> bool:

@@ -1,0 +1,136 @@
+"""Factors of the estimates, by what they were fitted to.
+
+Those of AVX-512 on AMD, where products of bfloat16 come with it, are chosen for the least loss of time by choices
+between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). Those of
+others are fits to the latter and 150 more, most of them measured on Intel.
+"""
+
+from typing import NamedTuple
+
+
+class Factors(NamedTuple):
+    """Cycles of vectors, or times what something else takes; of a dtype by the bytes of its elements.
+
+    Attributes
+    ----------
+    tap, tile, block : float
+        Lanes along channels, to begin a tap of a tile's position, a tile, and a block of channels of a box.
+    listed : float
+        Times what it takes to find the taps that a run leaves out.
+    packed, written : dict of int to float
+        To pack an element of the input, and to write an output.
+    slow_outputs : bool
+        Whether outputs that pass the caches take longer to write.
+    filled, pointers, row : float
+        To transpose an output, whatever fills its vector; to find where the sums of a position of a block lie, and
+        a row of outputs.
+    columns, images : float
+        Times the multiply-adds of columns first and of runs of images.
+    added, added_written : float
+        Of columns first, to begin a kernel position of an input and to add a vector of its products, and more to
+        write an output.
+    one_tap, strip_tap : float
+        Lanes along positions, of a vector of sums for each channel; packed strip by strip.
+    several_taps : (float, float)
+        The same of several taps, whose loads cross cache lines, in tiles of fewer rows than most and of most of
+        them; but of doubles only in one pass.
+    wide_columns : float
+        Times the multiply-adds of many columns first.
+    through_sums : float
+        Times the multiply-adds of what is not written in one pass.
+    one_pass_block : float
+        To begin a block of channels of a box that is.
+    read, line : dict of int to float
+        To pack an element, and to begin a row of them.
+    sums_row : (float, float, float)
+        To write a row of outputs through sums: of fewer cells than a vector has lanes, of more, of whole vectors.
+    sums_written, sums_vector : float
+        An output of it, and a vector of outputs, filled or not.
+    stream_speed : float
+        Bytes of large weights that come from memory in a cycle, but of columns first.
+    """
+
+    tap: float
+    tile: float
+    block: float
+    listed: float
+    packed: dict[int, float]
+    written: dict[int, float]
+    slow_outputs: bool
+    filled: float
+    pointers: float
+    row: float
+    columns: float
+    images: float
+    added: float
+    added_written: float
+    one_tap: float
+    strip_tap: float
+    several_taps: tuple[float, float]
+    wide_columns: float
+    through_sums: float
+    one_pass_block: float
+    read: dict[int, float]
+    line: dict[int, float]
+    sums_row: tuple[float, float, float]
+    sums_written: float
+    sums_vector: float
+    stream_speed: float
+
+
+AMD = Factors(
+    tap=0,
+    tile=95,
+    block=525,
+    listed=2.4,
+    packed={2: 1.75, 4: 0.52, 8: 0.92},
+    written={2: 1.04, 4: 0.08, 8: 0.8},
+    slow_outputs=False,
+    filled=0.25,
+    pointers=3.25,
+    row=2,
+    columns=1,
+    images=0.97,
+    added=3,
+    added_written=0.48,
+    one_tap=0.58,
+    strip_tap=0.475,
+    several_taps=(0.57, 0.52),
+    wide_columns=1.04,
+    through_sums=0.88,
+    one_pass_block=260,
+    read={2: 0.25, 4: 0.27, 8: 0.6},
+    line={2: 38, 4: 6.4, 8: 6.4},
+    sums_row=(20, 20, 20),
+    sums_written=0,
+    sums_vector=8,
+    stream_speed=6,
+)
+OTHERS = Factors(
+    tap=2,
+    tile=100,
+    block=0,
+    listed=1,
+    packed={2: 1.1, 4: 0.45, 8: 0.9},
+    written={2: 1.45, 4: 0.58, 8: 1.0},
+    slow_outputs=True,
+    filled=0.35,
+    pointers=6,
+    row=0,
+    columns=1,
+    images=1.03,
+    added=6,
+    added_written=0,
+    one_tap=0.55,
+    strip_tap=0.515,
+    several_taps=(0.65, 0.65),
+    wide_columns=1.35,
+    through_sums=1,
+    one_pass_block=0,
+    read={2: 0.25, 4: 0.3, 8: 0.6},
+    line={2: 40, 4: 8, 8: 8},
+    sums_row=(64, 32, 8),
+    sums_written=0.3,
+    sums_vector=0,
+    stream_speed=7,
+)
