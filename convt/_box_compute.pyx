@@ -8,15 +8,15 @@ one, and a range of output channels. For each box of a group, or of some that ar
    taps for which a whole run reads only zeros are left out, and the zeros at both ends if it is one row. Runs of
    images need no zeros. What few tiles read is multiplied where it lies; cells of one input are packed strip by strip
    in step 2, and columns first along positions portion by portion;
-2. for each block of channels, sum up the products in a scratch that stays in cache (`_box_along_channels`,
-   `_box_along_positions`);
+2. for each block of channels, whose input is packed now where each is a group, sum up the products in a scratch that
+   stays in cache (`_box_along_channels`, `_box_along_positions`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
 Where a row of outputs takes its places from one class or two, 2 and 3 are one (`_box_one_pass`).
 
-Lanes lie along output channels (input packed position by position, sums transposed on their way out) or along
-positions (input packed channel by channel, by two channels of bfloat16, or strip by strip) where output channels are
-few or rows fill vectors. The order of a sum depends on neither boxes nor threads.
+Lanes lie along output channels or groups of one (input packed position by position, sums transposed on their way out),
+or along positions (input packed channel by channel, by two channels of bfloat16, or strip by strip) where output
+channels are few or rows fill vectors. The order of a sum depends on neither boxes nor threads.
 """
 
 cimport numpy as cnp

@@ -31,7 +31,7 @@ cdef void pack_along_channels(
     for i in range(lanes):
         copies[i] = square + i * lanes
     for c from 0 <= c < channels by lanes:
-        for i in range(lanes):  # channels beyond the last one repeat it; nothing reads them
+        for i in range(lanes):  # channels beyond the last one repeat it; what they make goes nowhere
             lines[i] = x + min(c + i, channels - 1) * channel_step
         for row in range(rows):
             for p from 0 <= p < n by lanes:

@@ -235,7 +235,8 @@ class Boxes(NamedTuple):
         """The same for so many threads: for each group's share of them a multiple in boxes, as far as there are
         cells, and chains of the length that is soonest done by all."""
         layout, group, path = self.work.layout, self.work.geometry.group, self.path
-        of_group = -(-threads // group)
+        # Lanes along groups, each block packs its own input: threads share these before they share boxes.
+        of_group = -(-threads // (self.work.blocks if path.along_groups else group))
         wanted = of_group * -(-layout.boxes // of_group)
         few = math.prod(layout.box) <= FEW_BOX_CELLS and self.work.weights_bytes >= CACHED_WEIGHTS
         if layout.boxes != wanted and not (few and self.work.blocks >= of_group):

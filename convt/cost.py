@@ -39,8 +39,8 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
-# Outputs of so many bytes take longer to write through transpositions, but not on AMD's processors (370 layers),
-# and rows that share cache lines than others. A fit: stores begin to pass the caches elsewhere.
+# Of outputs of so many bytes rows that share cache lines take longer to write and, but on AMD's processors (370
+# layers), so do all that are written through transpositions. A fit: stores begin to pass the caches elsewhere.
 QUICK_OUTPUTS, SLOW_OUTPUTS_TIME = 1 << 22, 2.5
 # An output that leaves the second-level cache, written to the pages of more than two vectors of channels at once.
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
@@ -76,6 +76,7 @@ MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 2.0, 4: 1.3}
 # Of a vector of sums for each channel, lanes along positions, where registers are many. Of 150 random layers of
 # kernel = stride the chosen path takes 1.01 times as long as the best with it.
 ONE_TAP_IN_JOINED_ROWS = 0.47
+SEVERAL_TAPS_OF_DOUBLES = 0.65  # the same of doubles and bfloat16 that are not written in one pass
 # The same for each word of two bfloat16 channels.
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
 # The input of so many channels or words leaves the first-level cache.
@@ -106,14 +107,13 @@ ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, storing its sums, and a row of outputs in one pass. The chosen path
-# takes 1.02 to 1.05 times as long as the best with them (240 random layers, Zen 4), with 128, 30 and 0, single
-# input channels included, 1.06 and 1.07 (160 of them).
+# takes 1.02 times as long as the best with them (430 random layers, Zen 5).
 DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 30, 10
-DEPTHWISE_TILES_TIME = 2.2  # a fit: kernel 8, stride 8, of one channel a group is the fastest so in bfloat16
 DOT_PACKING_CYCLES = 0.2  # an element: these are not split
 # What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
 # the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
 SINGLE_DOT_VECTOR = 0.3
+DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
 # their best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
@@ -148,7 +148,7 @@ def estimate(work: Work, in_order: bool = False) -> float:
         vector_speed = COLUMNS_STREAM_SPEED if path.columns_first else work.factors.stream_speed
         streamed = weights / (tile_speed if path.tiles else vector_speed)
         cycles = max(cycles, streamed) + min(cycles, streamed) / 8
-    return DEPTHWISE_TILES_TIME * cycles if geometry.is_depthwise else cycles
+    return DEPTHWISE_DOTS_TIME * cycles if geometry.is_depthwise and work.dots else cycles
 
 
 def phase_rows_cycles(geometry: Geometry) -> float:
@@ -233,7 +233,7 @@ def channels_stored(work: Work) -> float:
     factors = OTHERS if path.tiles else work.factors
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else factors.written[item]
-    if work.factors.slow_outputs and item > 2 and not path.tiles and outputs * item >= QUICK_OUTPUTS:
+    if factors.slow_outputs and item > 2 and not path.tiles and outputs * item >= QUICK_OUTPUTS:
         written *= SLOW_OUTPUTS_TIME
     if path.columns_first and not path.tiles:
         written += factors.added_written
@@ -301,8 +301,7 @@ def channel_cycles(work: Work) -> float:
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
-        of_position = work.factors.columns * products + column_additions(work)
-        return of_position * layout.input_elements + work.factors.block
+        return (products + column_additions(work)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
     parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
@@ -316,7 +315,7 @@ def channel_cycles(work: Work) -> float:
         tiles += of_class
         once += work.factors.listed * listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
-    again = work.factors.images if layout.image_runs else 1.03 if layout.most_taps > 1 else 0.98
+    again = (work.factors.images if layout.image_runs else 1) * (1.03 if layout.most_taps > 1 else 0.98)
     length = math.ceil(layout.run_length / parts)
     runs = layout.runs * parts
     positions = runs * tile.positions(length)
@@ -379,7 +378,7 @@ def in_place_cycles(work: Work, columns: int) -> float:
     """Of columns first, lanes along positions, those of one of so many columns, multiplied line by line where x
     lies."""
     layout, first, last = work.layout, work.layout.axes[1], work.layout.axes[-1]
-    inside = layout.new_elements * math.prod(axis.input / axis.pitch for axis in layout.axes[2:])
+    inside = layout.new_elements * math.prod(min(1, axis.input / axis.pitch) for axis in layout.axes[2:])
     rows = layout.new_elements / layout.input_elements * first.pitch * layout.boxes_along
     beyond = max(0, -first.origin) + max(0, first.cells + first.reach - first.input)
     inside *= max(0, rows - beyond) / rows
@@ -389,7 +388,7 @@ def in_place_cycles(work: Work, columns: int) -> float:
     multiplied = of_one * work.in_channels / 2 * inside * math.ceil(line / width) * width / line
     added = (PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES) * layout.new_elements
     added += KEPT_CYCLES * (layout.input_elements - layout.new_elements)
-    apart = APART_CYCLES * inside / last.input if last.pitch != last.input else 0.0
+    apart = APART_CYCLES * inside / last.input if 0 < last.input != last.pitch else 0.0
     return (multiplied + added) / work.lanes + apart
 
 
@@ -419,7 +418,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
         return work.factors.strip_tap if work.one_pass.strips else work.factors.one_tap
     if work.one_pass.possible or work.dtype in ("float16", "float32"):
         return work.factors.several_taps[rows >= MAX_ROWS]
-    return OTHERS.several_taps[0]
+    return SEVERAL_TAPS_OF_DOUBLES
 
 
 def positions_in_one_pass(work: Work) -> float:

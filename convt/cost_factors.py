@@ -24,18 +24,17 @@ class Factors(NamedTuple):
     filled, pointers, row : float
         To transpose an output, whatever fills its vector; to find where the sums of a position of a block lie, and
         a row of outputs.
-    columns, images : float
-        Times the multiply-adds of columns first and of runs of images.
+    images : float
+        Times the multiply-adds of runs of images.
     added, added_written : float
         Of columns first, to begin a kernel position of an input and to add a vector of its products, and more to
         write an output.
     one_tap, strip_tap : float
         Lanes along positions, of a vector of sums for each channel; packed strip by strip.
     several_taps : (float, float)
-        The same of several taps, whose loads cross cache lines, in tiles of fewer rows than most and of most of
-        them; but of doubles only in one pass.
+        The same of several taps, whose loads cross cache lines, in tiles of fewer rows than most and of most.
     wide_columns : float
-        Times the multiply-adds of many columns first.
+        Times the multiply-adds of columns first, but of few that are multiplied in place.
     through_sums : float
         Times the multiply-adds of what is not written in one pass.
     one_pass_block : float
@@ -60,7 +59,6 @@ class Factors(NamedTuple):
     filled: float
     pointers: float
     row: float
-    columns: float
     images: float
     added: float
     added_written: float
@@ -89,8 +87,7 @@ AMD = Factors(
     filled=0.25,
     pointers=3.25,
     row=2,
-    columns=1,
-    images=0.97,
+    images=0.94,
     added=3,
     added_written=0.48,
     one_tap=0.58,
@@ -117,8 +114,7 @@ OTHERS = Factors(
     filled=0.35,
     pointers=6,
     row=0,
-    columns=1,
-    images=1.03,
+    images=1,
     added=6,
     added_written=0,
     one_tap=0.55,

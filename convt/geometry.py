@@ -47,7 +47,7 @@ class Geometry(NamedTuple):
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every group has one channel in and one out."""
+        """Whether each of several groups has one channel in and one out."""
         return 1 < self.group == self.in_channels == self.out_channels
 
     @property

@@ -193,10 +193,8 @@ INLINE void NAME(groups_tile)(const int positions, ptrdiff_t taps, const convt_t
     VECTOR sums[MOST_POSITIONS(1)];
     UNROLLED (p, positions)
         sums[p] = (VECTOR){0};
-    for (ptrdiff_t t = 0; t < taps; t++, w += LANES) {
-        if (tap[t].offset == CONVT_NO_TAP)
-            continue;
-        const VECTOR weights = LOAD(w);
+    for (ptrdiff_t t = 0; t < taps; t++) {
+        const VECTOR weights = LOAD(w + t * LANES);
         const REAL *from = x + tap[t].offset;
         UNROLLED (p, positions)
             sums[p] += LOAD(from + p * x_step) * weights;
@@ -205,18 +203,20 @@ INLINE void NAME(groups_tile)(const int positions, ptrdiff_t taps, const convt_t
         STORE(out + p * out_step, sums[p]);
 }
 
-/* One register tile of `positions` places, x_step apart, of as many groups as there are lanes. w is [tap][group]. */
+/* One register tile of `positions` places, x_step apart, of as many groups as there are lanes. w is [tap][group]; all
+   taps are multiplied, zeros beyond the border included. */
 static void NAME(groups)(int positions, ptrdiff_t taps, const convt_tap *tap, const REAL *x, ptrdiff_t x_step,
-                         const REAL *w, REAL *out, ptrdiff_t out_step){
+                         const REAL *w, REAL *out, ptrdiff_t out_step)
+{
 #define CALL(p, v) NAME(groups_tile)(p, taps, tap, x, x_step, w, out, out_step)
-    EVERY_TILE(positions, 1, CALL)
+    EVERY_TILE(positions, 1, CALL);
 #undef CALL
 }
 
 /* One register tile of `native_tiles`; what lies `later`, unless 0, is fetched. */
-INLINE
-    void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
-                           const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
+INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
+                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
+                              ptrdiff_t out_step)
 {
     VECTOR sums[MOST_POSITIONS(2)][2];
     UNROLLED (p, positions)

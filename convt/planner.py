@@ -207,7 +207,7 @@ def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) ->
     """Paths whose estimate can be the least."""
     paths: tuple[Path, ...] = VECTOR_PATHS
     if geometry.is_depthwise:
-        return tuple(path for path in DEPTHWISE_PATHS if pieces or not path.in_pieces)
+        return tuple(path for path in DEPTHWISE_PATHS if pieces == 1 or not path.in_pieces)
     if pieces:
         if dtype == "bfloat16" and tile_limits(isa, False, pieces).unit == 1:
             # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random

@@ -75,9 +75,10 @@ def part_widths(blocks: int, parts: int) -> list[int]:
 def splits(layout: BoxLayout, group: int, blocks: int, threads: int) -> int:
     """Parts that a group's blocks of channels are dealt out in, each a task of a chain of boxes.
 
-    Every part packs the chain's input again: there is one part if chains are many, or divide evenly among threads
-    and are equal. Otherwise parts make shares even, blocks taken as equal: 320 to 320 channels, kernel 2, stride
-    2, 7x7x5, in boxes of 4 and 3 rows, ran 1.74 times as fast on two threads as on one in one part, 1.94 in three.
+    Every part packs the chain's input again, but along groups: there is one part if chains are many, or divide
+    evenly among threads and are equal. Otherwise parts make shares even, blocks taken as equal: 320 to 320
+    channels, kernel 2, stride 2, 7x7x5, in boxes of 4 and 3 rows, ran 1.74 times as fast on two threads as on one
+    in one part, 1.94 in three.
     """
     chains = layout.chains * group
     if threads == 1 or chains >= TASKS_TO_BALANCE * threads:

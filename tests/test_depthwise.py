@@ -148,3 +148,34 @@ def test_other_groups_are_not_asked(level):
     with forced((level, paths.GROUPS)):
         layer = convt.ConvTranspose(np.ones((32, 2, 3, 3), np.float32), group=32)
         assert layer.explain((1, 32, 7, 7))["kernel"] == "phase rows"
+
+
+@every_level
+@pytest.mark.parametrize("threads", [2, 4, 7])
+def test_threads_share_blocks_before_boxes(level, threads):
+    w = np.ones((512, 1, 5, 5), np.float32)
+    with forced((level, paths.GROUPS)):
+        alone, together = (
+            convt.ConvTranspose(w, group=512, pads=[2] * 4, n_threads=n).explain((1, 512, 7, 7))
+            for n in (1, threads)
+        )
+    assert together["tiles"]["box"] == alone["tiles"]["box"]
+    assert together["threads"] == threads
+
+
+@every_level
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 8, 0), (8, 1, 31), {}),
+        ((2, 7, 0), (7, 2, 3), {"dilations": [2], "pads": [0, 1]}),
+        ((2, 7, 3, 0), (7, 1, 3, 5), {"group": 7, "dilations": [1, 2]}),
+        ((0, 7, 3, 3), (7, 1, 3, 3), {"group": 7}),
+    ],
+)
+def test_inputs_without_elements(level, x_shape, w_shape, attributes):
+    b = np.arange(w_shape[1] * attributes.get("group", 1), dtype=np.float32)
+    x, w = np.empty(x_shape, np.float32), np.ones(w_shape, np.float32)
+    with forced((level, None)):
+        y = convt.conv_transpose(x, w, b, **attributes)
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes))
