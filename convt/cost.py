@@ -72,7 +72,7 @@ FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 # Of several taps of many words. Their loads take 2 to 4 cycles each, as every class reads the input from the
 # second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
 # 8 outputs, Zen 5).
-MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 2.0, 4: 1.3}
+MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 1.8, 4: 1.3}
 # Of a vector of sums for each channel, lanes along positions, where registers are many. Of 150 random layers of
 # kernel = stride the chosen path takes 1.01 times as long as the best with it.
 ONE_TAP_IN_JOINED_ROWS = 0.47
@@ -106,9 +106,10 @@ TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
-# The same product as dot products in vectors, storing its sums, and a row of outputs in one pass. The chosen path
-# takes 1.02 times as long as the best with them (430 random layers, Zen 5).
-DOT_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 30, 10
+# The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
+# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
+DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 10
+DOT_IMAGES_TIME = 0.87  # times that, of runs of images
 DOT_PACKING_CYCLES = 0.2  # an element: these are not split
 # What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
 # the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
@@ -459,11 +460,11 @@ def tile_cycles(work: Work) -> float:
             added = (ADDING_CYCLES * half_tiles + kept) * block * work.kernel
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
-    product, store = TILE_CYCLES * PRODUCTS[work.pieces], TILE_STORE_CYCLES
+    product, tap, store = TILE_CYCLES * PRODUCTS[work.pieces], 0, TILE_STORE_CYCLES
     depth: float = -(-work.in_channels // 32)
     if work.dots:
-        factor, product, store = 1.0, DOT_CYCLES, DOT_STORE_CYCLES
-        depth = math.ceil(work.in_channels / 2) / 16
+        factor, product, store = DOT_IMAGES_TIME if path.image_runs else 1.0, DOT_CYCLES, DOT_STORE_CYCLES
+        tap, depth = DOT_TAP_CYCLES, math.ceil(work.in_channels / 2) / 16
     elif work.one_pass.possible:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
@@ -474,5 +475,5 @@ def tile_cycles(work: Work) -> float:
         return n + SINGLE_DOT_VECTOR if work.dots and path.along_channels and n % 2 else n
 
     return added + factor * half_tiles * sum(
-        vectors(columns) * (product * depth * taps + store) for taps, columns in taps_and_columns
+        vectors(columns) * ((product * depth + tap) * taps + store) for taps, columns in taps_and_columns
     )
