@@ -8,9 +8,9 @@ The way through the package, top to bottom; each floor knows only those below::
     plan                      what then runs: tasks dealt out, weights packed, kernels called, explained
     boxes, tile_width, cost   for each path how large its boxes and tiles are, and what they would cost
     depthwise_cost            what they would cost where every group has one channel
-    cost_factors              what of these estimates differs between levels
     shares                    into how many tasks boxes are dealt out to threads
     work, one_pass, paths     what a path does of a call; whether its boxes are multiplied and stored at once
+    cost_factors              what of the estimates differs between levels
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
     _box_input, _box_output   their input packed, their outputs stored

@@ -171,7 +171,7 @@ def packing_cycles(work: Work) -> float:
     places = work.geometry.group * layout.boxes * layout.new_elements
     packed = places * work.in_channels
     if path == POSITION_WORDS:
-        return (WORDS_PACKING_CYCLES + PLANE_CYCLES / line_and_plane(layout)[1]) * packed
+        return (WORDS_PACKING_CYCLES + PLANE_CYCLES / layout.line_and_plane[1]) * packed
     if path.tiles and not path.along_channels:
         return pairs_packed(work, places)
     if path.tiles:
@@ -190,23 +190,15 @@ def packing_cycles(work: Work) -> float:
     if not (work.in_place or work.one_pass.strips):
         cycles += far
     if not work.in_place:
-        line, plane = line_and_plane(layout)
+        line, plane = layout.line_and_plane
         cycles += work.factors.line[item] * packed / line
         cycles += PLANE_CYCLES * packed / plane
     return cycles
 
 
-def line_and_plane(layout: BoxLayout) -> tuple[int, int]:
-    """Positions of a line that is packed at once, lanes along positions, and of a plane of a box's input, one of
-    rows or of images with one axis; rows without anything between them are one line."""
-    last = layout.axes[-1]
-    plane = last.pitch * layout.axes[-2].pitch
-    return plane if last.pitch == last.input and len(layout.box) > 2 else last.pitch, plane
-
-
 def pairs_packed(work: Work, places: float) -> float:
     """Cycles to pack so many places in pairs of channels, lanes along positions."""
-    lines = places / line_and_plane(work.layout)[0]
+    lines = places / work.layout.line_and_plane[0]
     vectors = places / 16 + lines  # the last of a line filled or not
     together = 2 if work.dots else 32
     pairs = -(-work.in_channels // together) * together / 2
@@ -305,10 +297,9 @@ def channel_cycles(work: Work) -> float:
         return (products + column_additions(work)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
-    parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     for c in layout.classes:
-        taps, n = taps_inside(layout, c.shifts, bordered, parts), -(-block * len(c.places) // lanes)
+        taps, n = taps_inside(layout, c.shifts, bordered, layout.parts), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
         vectors += taps * vectors_time(n, work.vectors, run)
         of_class = -(-n // work.vectors)
@@ -317,10 +308,8 @@ def channel_cycles(work: Work) -> float:
         once += work.factors.listed * listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
     again = (work.factors.images if layout.image_runs else 1) * (1.03 if layout.most_taps > 1 else 0.98)
-    length = math.ceil(layout.run_length / parts)
-    runs = layout.runs * parts
-    positions = runs * tile.positions(length)
-    once += work.factors.tile * tiles * runs * math.ceil(length / tile.most) + work.factors.block
+    positions, tiles_of_columns = work.positions_and_tiles
+    once += work.factors.tile * tiles * tiles_of_columns + work.factors.block
     return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
 

@@ -32,13 +32,10 @@ def depthwise_cycles(work: Work) -> float:
 def groups_cycles(work: Work) -> float:
     """Lanes along groups, the last block's filled or not."""
     layout, geometry, item = work.layout, work.geometry, ITEMSIZE[work.dtype]
-    parts = max(1, layout.gap)  # of a run, whose tiles' positions lie apart
-    length = math.ceil(layout.run_length / parts)
-    runs = layout.runs * parts
+    positions, tiles = work.positions_and_tiles
     taps = sum(len(c.shifts) for c in layout.classes)
     cycles = GROUPS_BLOCK + GROUPS_PACKED[item] * layout.new_elements * work.lanes
-    cycles += GROUPS_TAP * taps * runs * work.tile.positions(length)
-    cycles += GROUPS_TILE * len(layout.classes) * runs * math.ceil(length / work.tile.most)
+    cycles += GROUPS_TAP * taps * positions + GROUPS_TILE * len(layout.classes) * tiles
     outputs = math.prod(geometry.output_shape) / geometry.out_channels
     rows = GROUPS_ROW * geometry.out_channels * outputs / geometry.output_shape[-1]
     return work.blocks * (layout.boxes * cycles + GROUPS_WRITTEN[item] * outputs * work.lanes) + rows
@@ -52,17 +49,15 @@ def positions_cycles(work: Work) -> float:
         width *= rows.pop()
     lines = math.prod(rows)
     vectors = lines * math.ceil(width / work.lanes)
-    places = sum(len(c.places) for c in layout.classes)
-    last = layout.axes[-1]
-    line, plane = last.pitch, last.pitch * layout.axes[-2].pitch
-    begun = HALVES_LINE if ITEMSIZE[work.dtype] == 2 else LINE
-    cycles = BOX + (PACKED + begun / line + PLANE / plane) * layout.new_elements
-    through_words = work.path.words and not work.one_pass.possible
-    tap = WORDS_SUMS_TAP if through_words else TAP
-    cycles += tap * vectors * sum(len(c.places) * len(c.shifts) for c in layout.classes)
-    boxes, outputs = geometry.group * layout.boxes, math.prod(geometry.output_shape)
-    if not work.one_pass.possible:
-        of_output = SUMS_ROW / geometry.output_shape[-1] + SUMS_WRITTEN
-        return boxes * (cycles + SUMS_CLASS * len(layout.classes)) + of_output * outputs
-    written = WORDS_WRITTEN if work.path.words else HALVES_WRITTEN if ITEMSIZE[work.dtype] == 2 else WRITTEN
-    return boxes * (cycles + written * vectors * places)
+    row, (_, plane) = layout.axes[-1].pitch, layout.line_and_plane
+    halves, boxes = ITEMSIZE[work.dtype] == 2, geometry.group * layout.boxes
+    packed = BOX + (PACKED + (HALVES_LINE if halves else LINE) / row + PLANE / plane) * layout.new_elements
+    products = vectors * sum(len(c.places) * len(c.shifts) for c in layout.classes)
+    if work.one_pass.possible:
+        written = WORDS_WRITTEN if work.path.words else HALVES_WRITTEN if halves else WRITTEN
+        places = sum(len(c.places) for c in layout.classes)
+        return boxes * (packed + TAP * products + written * vectors * places)
+    tap = WORDS_SUMS_TAP if work.path.words else TAP
+    of_output = SUMS_ROW / geometry.output_shape[-1] + SUMS_WRITTEN
+    outputs = math.prod(geometry.output_shape)
+    return boxes * (packed + tap * products + SUMS_CLASS * len(layout.classes)) + of_output * outputs

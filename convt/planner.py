@@ -124,8 +124,8 @@ def make_plan(
     if plan:
         return plan
     native = call.reads_weights_once
-    # Images of one position: the same chains of multiply-adds as with native weights.
     product = coalesce_axes(as_product(geometry))
+    # Images of one position: the same chains of multiply-adds as with native weights.
     paths = (CHANNELS,) if native else paths_worth_asking(product, dtype, isa, call.pieces)
     by_product = PathBoxes.of(product, call, paths)
     if by_product is None:

@@ -190,6 +190,19 @@ class BoxLayout(NamedTuple):
         return self.input_elements - shared * (1 - 1 / self.chain)
 
     @property
+    def parts(self) -> int:
+        """Of a run, lanes along channels, whose tiles' positions lie apart."""
+        return max(1, self.gap)
+
+    @property
+    def line_and_plane(self) -> tuple[int, int]:
+        """Positions of a line that is packed at once, lanes along positions, and of a plane of a box's input, one
+        of rows or of images with one axis; rows without anything between them are one line."""
+        last = self.axes[-1]
+        plane = last.pitch * self.axes[-2].pitch
+        return plane if last.pitch == last.input and len(self.box) > 2 else last.pitch, plane
+
+    @property
     def box(self) -> tuple[int, ...]:
         """Cells of a box, per axis."""
         return tuple(axis.box for axis in self.axes)

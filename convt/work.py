@@ -25,7 +25,7 @@ class Work:
     Attributes
     ----------
     geometry : Geometry
-        With coalesced axes.
+        With coalesced axes; along groups, as if all were one with one input channel.
     dtype, isa : str
     path : Path
     pieces : int
@@ -96,6 +96,13 @@ class Work:
     def dots(self) -> bool:
         """Whether pieces are multiplied in vectors, not in tile registers."""
         return self.path.tiles and self.limits.unit == 1
+
+    @property
+    def positions_and_tiles(self) -> tuple[float, int]:
+        """Lanes along channels: as many positions, of whole tiles, as take as long as the runs of a box, and these
+        tiles."""
+        length, runs = math.ceil(self.layout.run_length / self.layout.parts), self.layout.runs * self.layout.parts
+        return runs * self.tile.positions(length), runs * math.ceil(length / self.tile.most)
 
     @cached_property
     def in_place(self) -> bool:

@@ -138,3 +138,28 @@ def error_bound(x, w, b, attributes, products=1):
         unit, smallest = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}[x.dtype.name]
         bound += unit * (np.abs(oracle(x, w, b, attributes)) + bound) + smallest
     return bound
+
+
+def integer_call(config, seed, dtype, has_bias):
+    """x, w and b, or None, of integers, the attributes of a call with them, and its result."""
+    x_shape, w_shape, attributes = config
+    if dtype == BFLOAT16:
+        attributes["opset"] = 22
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    b = integer_data(rng, w_shape[1] * attributes["group"]) if has_bias else None
+    wanted = oracle(x, w, b, attributes, dtype)
+    return x.astype(dtype), w.astype(dtype), b if b is None else b.astype(dtype), attributes, wanted
+
+
+def call_with_inf_and_nan(config, seed, in_weights):
+    """x and w of integers and a few Inf and NaN, in w or not, the attributes of a call, and its result."""
+    x_shape, w_shape, attributes = config
+    rng = np.random.default_rng(seed)
+    x, w = integer_data(rng, x_shape).astype(np.float32), integer_data(rng, w_shape).astype(np.float32)
+    for array in (x, w) if in_weights else (x,):
+        if array.size:
+            places = rng.integers(0, array.size, 3)
+            array.reshape(-1)[places] = rng.choice([np.inf, -np.inf, np.nan], 3)
+    with np.errstate(invalid="ignore"):
+        return x, w, attributes, oracle(x, w, None, attributes, np.float32)

@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, error_bound, integer_data, oracle
+from cases import (
+    BFLOAT16,
+    DTYPES,
+    LAYOUTS,
+    as_layout,
+    call_with_inf_and_nan,
+    error_bound,
+    integer_call,
+    integer_data,
+    oracle,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ways import LEVELS, before_unreadable, bits, forced, seeds
@@ -59,23 +69,12 @@ def assert_along_groups(layer, x_shape):
     threads=st.sampled_from([1, 2, 5]),
 )
 def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, has_bias, threads):
-    x_shape, w_shape, attributes = config
-    if dtype == BFLOAT16:
-        attributes["opset"] = 22
-    rng = np.random.default_rng(seed)
-    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
-    b = integer_data(rng, w_shape[0]) if has_bias else None
-    wanted = oracle(x, w, b, attributes, dtype)
+    x, w, b, attributes, wanted = integer_call(config, seed, dtype, has_bias)
     out = as_layout(np.empty_like(wanted), "contiguous" if layout in ("read-only", "big-endian") else layout)
     with forced((level, paths.GROUPS)):
-        layer = convt.ConvTranspose(
-            as_layout(w.astype(dtype), layout),
-            b if b is None else b.astype(dtype),
-            n_threads=threads,
-            **attributes,
-        )
-        assert_along_groups(layer, x_shape)
-        layer(as_layout(x.astype(dtype), layout), out=out)
+        layer = convt.ConvTranspose(as_layout(w, layout), b, n_threads=threads, **attributes)
+        assert_along_groups(layer, x.shape)
+        layer(as_layout(x, layout), out=out)
     np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
 
 
@@ -104,13 +103,7 @@ def test_real_data_is_within_the_bound_and_the_same_for_any_threads(level, confi
 @settings(max_examples=60, deadline=None)
 @given(config=depthwise_configurations(), seed=seeds, in_weights=st.booleans())
 def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(level, config, seed, in_weights):
-    x_shape, w_shape, attributes = config
-    rng = np.random.default_rng(seed)
-    x, w = integer_data(rng, x_shape).astype(np.float32), integer_data(rng, w_shape).astype(np.float32)
-    for array in (x, w) if in_weights else (x,):
-        array.reshape(-1)[rng.integers(0, array.size, 3)] = rng.choice([np.inf, -np.inf, np.nan], 3)
-    with np.errstate(invalid="ignore"):
-        wanted = oracle(x, w, None, attributes, np.float32)
+    x, w, attributes, wanted = call_with_inf_and_nan(config, seed, in_weights)
     with forced((level, paths.GROUPS)):
         np.testing.assert_array_equal(convt.conv_transpose(x, w, **attributes), wanted)
 

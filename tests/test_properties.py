@@ -2,7 +2,18 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, configurations, error_bound, integer_data, oracle
+from cases import (
+    BFLOAT16,
+    DTYPES,
+    LAYOUTS,
+    as_layout,
+    call_with_inf_and_nan,
+    configurations,
+    error_bound,
+    integer_call,
+    integer_data,
+    oracle,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ways import bits, dtype_of, every_way, forced, seeds
@@ -25,22 +36,9 @@ pytestmark = pytest.mark.usefixtures("threads_for_any_work")
     threads=st.sampled_from([1, 2, 5]),
 )
 def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has_bias, threads):
-    x_shape, w_shape, attributes = config
-    dtype = dtype_of(way, dtype)
-    if dtype == BFLOAT16:
-        attributes["opset"] = 22
-    rng = np.random.default_rng(seed)
-    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
-    b = integer_data(rng, w_shape[1] * attributes["group"]) if has_bias else None
-    wanted = oracle(x, w, b, attributes, dtype)
+    x, w, b, attributes, wanted = integer_call(config, seed, dtype_of(way, dtype), has_bias)
     with forced(way):
-        y = convt.conv_transpose(
-            as_layout(x.astype(dtype), layout),
-            as_layout(w.astype(dtype), layout),
-            b if b is None else b.astype(dtype),
-            n_threads=threads,
-            **attributes,
-        )
+        y = convt.conv_transpose(as_layout(x, layout), as_layout(w, layout), b, n_threads=threads, **attributes)
     np.testing.assert_array_equal(bits(y), bits(wanted))
 
 
@@ -69,15 +67,7 @@ def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype
 @settings(max_examples=100, deadline=None)
 @given(config=configurations(), seed=seeds, in_weights=st.booleans())
 def test_inf_and_nan_reach_exactly_the_outputs_that_sum_them(way, config, seed, in_weights):
-    x_shape, w_shape, attributes = config
-    rng = np.random.default_rng(seed)
-    x, w = integer_data(rng, x_shape).astype(np.float32), integer_data(rng, w_shape).astype(np.float32)
-    for array in (x, w) if in_weights else (x,):
-        if array.size:
-            places = rng.integers(0, array.size, 3)
-            array.reshape(-1)[places] = rng.choice([np.inf, -np.inf, np.nan], 3)
-    with np.errstate(invalid="ignore"):
-        wanted = oracle(x, w, None, attributes, np.float32)
+    x, w, attributes, wanted = call_with_inf_and_nan(config, seed, in_weights)
     with forced(way):
         np.testing.assert_array_equal(convt.conv_transpose(x, w, **attributes), wanted)
 
