@@ -257,7 +257,7 @@ cdef bint can_join_rows(BoxTable table, const Operands *operands, cnp.ndarray y)
     return rows_begin_at(operands, y, sizeof(float)) and rows_follow(table, operands)
 
 
-cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
+cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.ndarray y):
     """How outputs are written to y: past the caches or not, by lines of sums or not, and of joined rows or not."""
     cdef Py_ssize_t row_bytes = y.shape[y.ndim - 1] * y.itemsize
     cdef bint vectors_out = operands.one_pass and not table.pieces, apart
@@ -278,6 +278,8 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray y):
         operands.in_lines = operands.joined_rows and not apart
         operands.stream &= operands.joined_rows or not shared_lines
     else:
+        if vectors_out and operands.plain and shared_lines and not operands.joined_rows:
+            operands.stream &= x.nbytes + y.nbytes >= table.lines_stream_bytes
         operands.in_lines = vectors_out and (not operands.plain or operands.stream and shared_lines)
         operands.in_lines |= operands.joined_rows and not apart
 
@@ -332,7 +334,7 @@ def run(
     operands.y_strides = cnp.PyArray_STRIDES(y)
     operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize
     choose_loads(table, &operands, x)
-    choose_stores(table, &operands, y)
+    choose_stores(table, &operands, x, y)
     if table.double:
         return not run_tasks[double](
             table, &operands, weights, bias, total, groups, splits, together, aligned_scratch, step, n_threads

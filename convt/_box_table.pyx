@@ -8,10 +8,11 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS, find_level, tap_t,
+    CACHE_LINE, INDICES_OF_THREE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS,
+    find_level, tap_t,
 )
 
-from convt._levels import stream_bytes
+from convt._levels import lines_stream_bytes, stream_bytes
 from convt.dtypes import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
@@ -109,6 +110,7 @@ cdef class BoxTable:
         self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
         self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.in_channels)
+        self.lines_stream_bytes = lines_stream_bytes()
 
     cdef set_layout(self, layout):
         """Axes, and what boxes and runs are."""
@@ -344,7 +346,8 @@ cdef class BoxTable:
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
         cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
-        cdef Py_ssize_t width = self.vectors_of(rows * together)
+        cdef Py_ssize_t sums = self.most_sums - INDICES_OF_THREE if self.inner_places == 3 else self.most_sums
+        cdef Py_ssize_t width = min(MOST_TILE_VECTORS, sums // (rows * together))
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
         self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))

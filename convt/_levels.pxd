@@ -32,6 +32,7 @@ cdef extern from "levels.h" nogil:
     cpdef enum:
         MOST_ZEROS "CONVT_MOST_ZEROS"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
+        INDICES_OF_THREE "CONVT_INDICES_OF_THREE"
         WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     ctypedef struct tap_class_t "convt_tap_class":

@@ -19,6 +19,7 @@ from convt._levels import (
     ROW_STRIP,
     ROW_TILE,
     TileLimits,
+    lines_stream_bytes,
 )
 from convt.arguments import INT64_MAX
 from convt.cost_factors import OTHERS
@@ -257,8 +258,11 @@ def positions_stored(work: Work) -> float:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass.possible:  # vectors, the last of a row filled or not
-        written = outputs * math.ceil(cells / work.lanes) * work.lanes / cells
-        return filled + (0.7 if halves else 0.3) * written
+        vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
+        written = work.factors.one_pass_written[item] * vectors
+        if outputs * item >= FAR_OUTPUTS and copies_lines(work):
+            written += work.factors.one_pass_copied[item]
+        return filled + written * outputs
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (0.65 + 0.3 * (not halves) + more + begun / row)
@@ -267,6 +271,13 @@ def positions_stored(work: Work) -> float:
     places = FEW_CELLS_CYCLES / cells if cells <= FEW_CELLS and stride > 4 else 0.0
     vectors = factors.sums_vector * math.ceil(cells / work.lanes) / cells
     return filled + outputs * (factors.sums_written + vectors + 0.4 * halves + more + of_row / row + places)
+
+
+def copies_lines(work: Work) -> bool:
+    """Whether large outputs in one pass are copied from lines of sums, as `choose_stores` of the loops asks."""
+    if work.one_pass.rows_are_vectors or work.one_pass.shares_loads:
+        return False
+    return work.one_pass.joins_rows or work.input_bytes + work.output_bytes >= lines_stream_bytes()
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range, gap: int = 1) -> float:
@@ -384,8 +395,7 @@ def in_place_cycles(work: Work, columns: int) -> float:
 
 def reads_far_input(work: Work, channels: int) -> bool:
     """Whether a large input of more than so many channels comes from beyond the caches."""
-    inputs = work.geometry.batch * work.geometry.in_channels * math.prod(a.input for a in work.geometry.axes)
-    return inputs * ITEMSIZE[work.dtype] >= FAR_INPUT and work.in_channels > channels
+    return work.input_bytes >= FAR_INPUT and work.in_channels > channels
 
 
 def waits_for_input(work: Work) -> bool:

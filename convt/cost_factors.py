@@ -39,6 +39,8 @@ class Factors(NamedTuple):
         Times the multiply-adds of what is not written in one pass.
     one_pass_block : float
         To begin a block of channels of a box that is.
+    one_pass_written, one_pass_copied : dict of int to float
+        An output of it, and more where outputs leave the second-level cache whose rows are not whole vectors.
     read, line : dict of int to float
         To pack an element, and to begin a row of them.
     sums_row : (float, float, float)
@@ -68,6 +70,8 @@ class Factors(NamedTuple):
     wide_columns: float
     through_sums: float
     one_pass_block: float
+    one_pass_written: dict[int, float]
+    one_pass_copied: dict[int, float]
     read: dict[int, float]
     line: dict[int, float]
     sums_row: tuple[float, float, float]
@@ -90,12 +94,14 @@ AMD = Factors(
     images=0.94,
     added=3,
     added_written=0.48,
-    one_tap=0.58,
-    strip_tap=0.49,
+    one_tap=0.59,
+    strip_tap=0.495,
     several_taps=(0.57, 0.52),
     wide_columns=1.04,
     through_sums=0.88,
-    one_pass_block=260,
+    one_pass_block=800,
+    one_pass_written={2: 0.7, 4: 0.22, 8: 0.48},
+    one_pass_copied={2: 0, 4: 0.28, 8: 0.5},
     read={2: 0.25, 4: 0.27, 8: 0.6},
     line={2: 38, 4: 6.4, 8: 6.4},
     sums_row=(20, 20, 20),
@@ -123,6 +129,8 @@ OTHERS = Factors(
     wide_columns=1.35,
     through_sums=1,
     one_pass_block=0,
+    one_pass_written={2: 0.7, 4: 0.3, 8: 0.3},
+    one_pass_copied={2: 0, 4: 0, 8: 0},
     read={2: 0.25, 4: 0.3, 8: 0.6},
     line={2: 40, 4: 8, 8: 8},
     sums_row=(64, 32, 8),

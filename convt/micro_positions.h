@@ -79,7 +79,8 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
     }
 }
 
-#define VECTORS(r) (ACCUMULATORS / (r) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : ACCUMULATORS / (r))
+#define VECTORS_OF(sums, r) ((sums) / (r) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (r))
+#define VECTORS(r) VECTORS_OF(ACCUMULATORS, r)
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
@@ -243,8 +244,9 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 #define SHARED_LOADS_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
 #define SHARED_LOADS_VECTORS(rows)                                                                                     \
     (SHARED_LOADS_SPARE(rows) > 8 ? 8 : SHARED_LOADS_SPARE(rows) < 2 ? 1 : SHARED_LOADS_SPARE(rows) / 2 * 2)
-#define TILE_VECTORS(rows, kind)                                                                                       \
+#define TILE_VECTORS(rows, kind, places)                                                                               \
     ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows)                                                         \
+     : (places) == 3              ? VECTORS_OF(ACCUMULATORS - CONVT_INDICES_OF_THREE, rows)                            \
                                   : VECTORS((kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows)))
 
 /* The tiles of `positions_out`: their rows, places and kind. */
@@ -310,7 +312,7 @@ INLINE NAME(strip)
     }
 #define ALONG(n, e, of_kind, apart)                                                                                    \
     case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
-        enum { WIDE = TILE_VECTORS(n, of_kind) };                                                                      \
+        enum { WIDE = TILE_VECTORS(n, of_kind, e) };                                                                   \
         SOME(n, WIDE, e, of_kind, apart)                                                                               \
         SOME(n, WIDE > 2 ? 2 : 1, e, of_kind, apart)                                                                   \
         SOME(n, 1, e, of_kind, apart)                                                                                  \
@@ -358,7 +360,7 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
     to.vector = lines->out_line;
 #define TILE(n, e, of_kind)                                                                                            \
     case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
-        const int wide = (TILE_VECTORS(n, of_kind) + part - 1) / part;                                                 \
+        const int wide = (TILE_VECTORS(n, of_kind, e) + part - 1) / part;                                              \
         for (; line < lines->count; line += wide) {                                                                    \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
             to.begin = begin + i * lines->out_line;                                                                    \
@@ -394,21 +396,22 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
    that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
-   long line by line. So they do across lines of one vector more than a tile, which along them would be cut unevenly: 2
-   and 2 vectors of 4 took 4 % longer. Where loads are shared they lie across lines wherever they can. */
+   long line by line. So they do across lines of one vector more than a tile, filled or not, which along them would be
+   cut unevenly: 2 and 2 vectors of 4 took 4 % longer, 52 cells of one channel in tiles of 3 vectors 1.4 times as long.
+   Where loads are shared they lie across lines wherever they can. */
 static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, void **out, int stream)
 {
     const ptrdiff_t vector = LANES * places, length = lines->length, whole = length / vector;
     const ptrdiff_t cells = (length + places - 1) / places;
-    const int rest = length % vector, wide = TILE_VECTORS(rows, kind);
+    const int rest = length % vector, wide = TILE_VECTORS(rows, kind, places);
     /* Past the caches whole cache lines should go, each at once. */
     const int parts = stream && whole && (rest || vector * sizeof(OUTPUT) % 64);
     NAME(target) to = {(OUTPUT *const *)out, 0, 0, 0, stream, lines->row, lines->row_left, lines->row_skip, NULL};
     ptrdiff_t line = 0;
     /* Half a tile of lines is better than one by one where these are short: 7 x 7 images took 1.6 times as long. */
     const int half = (wide + 1) / 2, least_lines = whole < 2 ? half : wide;
-    const int suit = kind == CONVT_SHARED_LOADS || whole < wide || whole == wide + 1;
+    const int suit = kind == CONVT_SHARED_LOADS || whole < wide || whole == wide + 1 || (whole == wide && rest);
     if (suit && lines->count >= least_lines && !parts && !lines->row) {
         convt_lines these = *lines;
         if (whole > wide && kind != CONVT_SHARED_LOADS) /* the others go along */

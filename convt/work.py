@@ -83,6 +83,12 @@ class Work:
         return self.geometry.out_channels * self.in_channels * self.kernel * self.weight_bytes
 
     @cached_property
+    def input_bytes(self) -> int:
+        """Of the input."""
+        places = math.prod(axis.input for axis in self.geometry.axes)
+        return self.geometry.batch * self.geometry.in_channels * places * ITEMSIZE[self.dtype]
+
+    @cached_property
     def output_bytes(self) -> int:
         """Of the result."""
         return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]

@@ -8,7 +8,7 @@ from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_da
 from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, bits, every_way, forced
 
 import convt
-from convt import paths
+from convt import _box_table, paths
 from convt._levels import multiplies_words, stream_bytes
 from convt.arrays import empty_aligned
 
@@ -90,7 +90,11 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
     ],
     ids=str,
 )
-def test_rows_past_the_caches_that_share_their_lines(level, dtype, layout, x_shape, w_shape, attributes):
+@pytest.mark.parametrize("least", [0, 1 << 40], ids=["past", "through"])
+def test_large_rows_that_share_their_cache_lines(
+    level, dtype, layout, x_shape, w_shape, attributes, least, monkeypatch
+):
+    monkeypatch.setattr(_box_table, "lines_stream_bytes", lambda: least)
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     wanted = oracle(x, w, None, attributes, dtype)
