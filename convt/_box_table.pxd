@@ -47,7 +47,7 @@ cdef class BoxTable:
     cdef const convt_level *level
     cdef const halves_t *halves  # conversions of what is stored
     cdef Py_ssize_t stream_bytes  # results of so many pass the caches
-    cdef Py_ssize_t lines_stream_bytes  # in lines only where x and y together have so many
+    cdef Py_ssize_t lines_stream_bytes  # rows that share cache lines only if x and y have so many
     cdef Py_ssize_t item  # bytes of a sum
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps

@@ -346,9 +346,10 @@ cdef class BoxTable:
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
         cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
-        cdef Py_ssize_t sums = self.most_sums - INDICES_OF_THREE if self.inner_places == 3 else self.most_sums
-        cdef Py_ssize_t width = min(MOST_TILE_VECTORS, sums // (rows * together))
+        cdef Py_ssize_t width = self.vectors_of(rows * together)
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
+        if self.inner_places == 3 and not self.shares_loads:  # as TILE_VECTORS of micro_positions.h
+            width = max(1, min(width, (self.most_sums - INDICES_OF_THREE) // rows))
         self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):

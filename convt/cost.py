@@ -274,7 +274,8 @@ def positions_stored(work: Work) -> float:
 
 
 def copies_lines(work: Work) -> bool:
-    """Whether large outputs in one pass are copied from lines of sums, as `choose_stores` of the loops asks."""
+    """Whether large outputs in one pass are copied from lines of sums: about what `choose_stores` asks, but never
+    of one input channel, whose estimates are closer so."""
     if work.one_pass.rows_are_vectors or work.one_pass.shares_loads:
         return False
     return work.one_pass.joins_rows or work.input_bytes + work.output_bytes >= lines_stream_bytes()

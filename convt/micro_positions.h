@@ -396,9 +396,9 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
    that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
-   long line by line. So they do across lines of one vector more than a tile, filled or not, which along them would be
-   cut unevenly: 2 and 2 vectors of 4 took 4 % longer, 52 cells of one channel in tiles of 3 vectors 1.4 times as long.
-   Where loads are shared they lie across lines wherever they can. */
+   long line by line. So they do across lines that have one vector more than a tile, which along them would be cut
+   unevenly: 2 and 2 vectors of 4 took 4 % longer, and 3 of 52 cells and a part of one, of one channel, 1.4 times as
+   long. Where loads are shared they lie across lines wherever they can. */
 static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_class *classes,
                                 const convt_lines *lines, const REAL *x, void **out, int stream)
 {
@@ -463,6 +463,7 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
 }
 
 #undef VECTORS
+#undef VECTORS_OF
 #undef TILE_VECTORS
 #undef SHARED_LOADS_VECTORS
 #undef SHARED_LOADS_SPARE

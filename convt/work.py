@@ -84,7 +84,7 @@ class Work:
 
     @cached_property
     def input_bytes(self) -> int:
-        """Of the input."""
+        """Of the whole input."""
         places = math.prod(axis.input for axis in self.geometry.axes)
         return self.geometry.batch * self.geometry.in_channels * places * ITEMSIZE[self.dtype]
 
