@@ -132,21 +132,24 @@ cdef bint run_parts(
     return run_box(table, operands, box, first_block, end_block, weights, bias, scratch, outputs)
 
 
+# `convt.shares.Tasks`.
+cdef struct Tasks:
+    Py_ssize_t total
+    int threads
+    Py_ssize_t groups
+    Py_ssize_t splits
+    Py_ssize_t together
+
+
 cdef bint run_task(
-    BoxTable table,
-    const Operands *operands,
-    const real_t *weights,
-    const real_t *bias,
-    Py_ssize_t groups,
-    Py_ssize_t splits,
-    Py_ssize_t task,
-    char *scratch,
+    BoxTable table, const Operands *operands, const real_t *weights, const real_t *bias, const Tasks *tasks,
+    Py_ssize_t task, char *scratch,
 ) noexcept nogil:
-    """A chain of boxes of `groups` groups, and one part of a group's blocks of channels; parts are the fastest index.
+    """A chain of boxes of some groups, and one part of a group's blocks of channels; parts are the fastest index.
 
     Returns whether operands of a box cannot be multiplied so: some of its outputs are not written then.
     """
-    cdef Py_ssize_t part = task % splits
+    cdef Py_ssize_t splits = tasks.splits, groups = tasks.groups, part = task % splits
     cdef Py_ssize_t rest = task // splits % table.chains
     cdef Py_ssize_t first_group = task // splits // table.chains * groups, group
     cdef Py_ssize_t first_block = part * table.blocks // splits, end_block = (part + 1) * table.blocks // splits
@@ -177,25 +180,18 @@ cdef bint run_task(
 
 
 cdef bint run_tasks(
-    BoxTable table,
-    const Operands *operands,
-    const real_t[::1] weights,
-    const real_t[::1] bias,
-    Py_ssize_t tasks,
-    Py_ssize_t groups,
-    Py_ssize_t splits,
-    Py_ssize_t together,
-    char *scratch,
-    Py_ssize_t scratch_step,
-    int n_threads,
+    BoxTable table, const Operands *operands, const real_t[::1] weights, const real_t[::1] bias, const Tasks *tasks,
+    char *scratch, Py_ssize_t scratch_step,
 ) noexcept:
     """Returns whether a task refused its operands."""
     cdef Py_ssize_t task, refused = 0
     cdef uint64_t found
-    for task in prange(tasks, nogil=True, schedule="dynamic", chunksize=together, num_threads=n_threads):
+    for task in prange(
+        tasks.total, nogil=True, schedule="dynamic", chunksize=tasks.together, num_threads=tasks.threads
+    ):
         found = begin_floating()
         refused += run_task(
-            table, operands, &weights[0], &bias[0], groups, splits, task, scratch + threadid() * scratch_step
+            table, operands, &weights[0], &bias[0], tasks, task, scratch + threadid() * scratch_step
         )
         end_floating(found)
     return refused > 0
@@ -313,12 +309,11 @@ def run(
     tasks : convt.shares.Tasks
     """
     cdef Operands operands
-    cdef Py_ssize_t total, groups, splits, together
-    cdef int n_threads
-    total, n_threads, groups, splits, together = tasks
+    cdef Tasks dealt
+    dealt.total, dealt.threads, dealt.groups, dealt.splits, dealt.together = tasks
     cdef Py_ssize_t step = (table.workspace + PAGE - 1) // PAGE * PAGE
     # Allocated here, so that a MemoryError comes before anything is written.
-    cdef cnp.ndarray scratch = WORKSPACES.take(n_threads * step + CACHE_LINE)
+    cdef cnp.ndarray scratch = WORKSPACES.take(dealt.threads * step + CACHE_LINE)
     cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
     operands.dtype = <DType> <int> DTYPES.index(dtype)
@@ -336,9 +331,5 @@ def run(
     choose_loads(table, &operands, x)
     choose_stores(table, &operands, x, y)
     if table.double:
-        return not run_tasks[double](
-            table, &operands, weights, bias, total, groups, splits, together, aligned_scratch, step, n_threads
-        )
-    return not run_tasks[float](
-        table, &operands, weights, bias, total, groups, splits, together, aligned_scratch, step, n_threads
-    )
+        return not run_tasks[double](table, &operands, weights, bias, &dealt, aligned_scratch, step)
+    return not run_tasks[float](table, &operands, weights, bias, &dealt, aligned_scratch, step)

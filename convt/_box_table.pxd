@@ -123,11 +123,11 @@ cdef class BoxTable:
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t sums_step(self, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t odd_vectors(self, Py_ssize_t n, Py_ssize_t more) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
     cdef void size_strips(self)
     cdef Py_ssize_t more_positions(self) noexcept nogil
     cdef Py_ssize_t packed_pairs(self) noexcept nogil
-    cdef Py_ssize_t count_positions(self)
     cdef Py_ssize_t count_input(self)
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)

@@ -8,8 +8,8 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, INDICES_OF_THREE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, PAIRS_CHANNELS, TILE_CHANNELS,
-    find_level, tap_t,
+    CACHE_LINE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAIRS_CHANNELS, TILE_CHANNELS,
+    TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, stream_bytes
@@ -102,7 +102,7 @@ cdef class BoxTable:
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
         self.in_channels = work.in_channels
-        self.out_channels = geometry.out_channels // geometry.group
+        self.out_channels = geometry.group_outputs
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
         self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
@@ -121,7 +121,7 @@ cdef class BoxTable:
         self.chain, self.chains = layout.chain, layout.chains
         if self.pieces and not self.along_channels and not self.columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
-        self.input_elements = layout.input_elements
+        self.input_elements, self.positions = layout.input_elements, layout.runs * layout.run_length
         self.inner_places = self.axes[self.n_axes - 1, STRIDE]
         self.along_places = self.along_channels and self.block == 1 and self.inner_places >= self.lanes
         self.gap = 1
@@ -132,7 +132,6 @@ cdef class BoxTable:
 
     cdef set_steps(self):
         """How the packed input lies in memory."""
-        cdef Py_ssize_t vectors = (self.input_elements - 1) // self.lanes + 1
         self.depth = self.in_channels
         if self.pieces:
             self.channel_pairs = (self.in_channels + 1) // 2
@@ -140,13 +139,12 @@ cdef class BoxTable:
         if self.words:
             self.depth = (self.in_channels + 1) // 2
         if self.along_channels:
-            # An odd number of vectors: the rows of a tile should not meet in few sets of the cache.
-            self.x_step = ((self.depth - 1) // self.lanes + 1 | 1) * self.lanes
+            self.x_step = self.odd_vectors(self.depth, 0)
         else:
-            # An odd number of vectors: steps near a multiple of 4 KB would meet in few sets of the caches.
-            self.line = (vectors + self.slack() | 1) * self.lanes
+            self.line = self.odd_vectors(self.input_elements, self.slack())
+            self.positions = self.odd_vectors(self.positions, self.slack())
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
-            self.x_step = (vectors | 1) * self.lanes
+            self.x_step = self.odd_vectors(self.input_elements, 0)
             if self.pieces:
                 self.x_step = (self.packed_pairs() * self.pieces | 1) * self.lanes
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
@@ -223,9 +221,9 @@ cdef class BoxTable:
             self.portion -= self.portion % width
         else:
             self.portion = min(width, self.whole_tiles(self.portion // self.lanes))
-        self.x_step = ((self.portion - 1) // self.lanes + 1 | 1) * self.lanes
+        self.x_step = self.odd_vectors(self.portion, 0)
         # Where x is multiplied in place, the last chunk is nearly twice as long as others at most.
-        self.joined_step = (2 * self.whole_tiles(CHUNK) // self.lanes | 1) * self.lanes
+        self.joined_step = self.odd_vectors(2 * self.whole_tiles(CHUNK), 0)
 
     cdef list_offsets(self):
         """Where the weights, bias and sums of blocks and classes lie."""
@@ -255,7 +253,6 @@ cdef class BoxTable:
         cdef Py_ssize_t columns = self.block * self.kernel
         self.wide_size = columns + MAX_LANES if halves else 0
         self.turned_size = columns * TURNED_CHANNELS if self.pieces and self.kernel <= MOST_TURNED else 0
-        self.positions = self.count_positions()
         self.groups_together = 1
         if self.shares_loads:
             self.groups_together = max(1, GROUPS_BYTES // (self.x_step * self.item))
@@ -304,7 +301,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t vectors_of(self, Py_ssize_t rows) noexcept nogil:
         """Vectors of positions of a tile of so many rows."""
-        return min(MOST_TILE_VECTORS, self.most_sums // rows)
+        return tile_vectors(self.most_sums, rows)
 
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil:
         """Positions of about so many vectors, lanes along these: whole tiles of the first columns."""
@@ -325,18 +322,10 @@ cdef class BoxTable:
         cdef Py_ssize_t step = self.padded(n)
         return step + self.lanes if self.along_channels and step * self.item % SETS_BYTES == 0 else step
 
-    cdef Py_ssize_t count_positions(self):
-        """Positions of a full box's sums; with lanes along positions also the step from one column to the next."""
-        cdef Py_ssize_t a, length = self.axes[0, BOX] if self.image_runs else 1, runs = 1
-        for a in range(self.image_runs, self.n_axes):
-            if a < self.run_axis:
-                runs *= self.axes[a, BOX]
-            else:
-                length += (self.axes[a, BOX] - 1) * self.steps[a]
-        length *= runs
-        if self.along_channels:
-            return length
-        return ((length - 1) // self.lanes + 1 + self.slack() | 1) * self.lanes
+    cdef Py_ssize_t odd_vectors(self, Py_ssize_t n, Py_ssize_t more) noexcept nogil:
+        """Elements of the vectors that hold `n` and of some more, in an odd number: steps near a multiple of 4 KB would
+        meet in few sets of the caches."""
+        return ((n - 1) // self.lanes + 1 + more | 1) * self.lanes
 
     cdef Py_ssize_t slack(self) noexcept nogil:
         """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
@@ -345,11 +334,9 @@ cdef class BoxTable:
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
-        cdef Py_ssize_t together = 2 if self.pairs and rows <= MAX_ROWS // 2 else 1
-        cdef Py_ssize_t width = self.vectors_of(rows * together)
+        cdef int kind = TWO_CLASSES if self.pairs else ONE_CLASS
+        cdef Py_ssize_t width = out_vectors(self.most_sums, rows, kind, 1 if self.shares_loads else self.inner_places)
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
-        if self.inner_places == 3 and not self.shares_loads:  # as TILE_VECTORS of micro_positions.h
-            width = max(1, min(width, (self.most_sums - INDICES_OF_THREE) // rows))
         self.tile_vectors = width
         self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
         if rows < columns or self.classes.n > (2 if self.pairs else 1):

@@ -25,7 +25,7 @@ ctypedef fused sum_t:
     double
 
 
-# In the order of convt.geometry.DTYPES.
+# In the order of convt.dtypes.DTYPES.
 cdef enum DType:
     FLOAT16, BFLOAT16, FLOAT32, FLOAT64
 

@@ -20,7 +20,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint64_t
 
 from convt._elements cimport DType, read, sum_t, write
-from convt._levels cimport ROW_STRIP
+from convt._levels cimport CACHE_LINE, ROW_STRIP
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -47,6 +47,18 @@ cdef struct OuterTap:
     Py_ssize_t x_offset
 
 
+# Outputs [begin, end) of one row, for one tile of channels.
+cdef struct Strip:
+    int64_t begin
+    int64_t end
+    const OuterTap *outer
+    Py_ssize_t n_outer
+    const char *x  # the group's first channel of the image
+    char *y  # the row's first element, of the tile's first channel
+    Py_ssize_t tile
+    Py_ssize_t channels  # of the tile, that exist
+
+
 cdef class PhaseTable:
     """A geometry and the phases of its innermost axis, as the loops read them.
 
@@ -69,8 +81,8 @@ cdef class PhaseTable:
         cdef Py_ssize_t a
         self.axes = np.array(geometry.axes, dtype=np.int64)
         self.group = geometry.group
-        self.in_channels = geometry.in_channels // geometry.group
-        self.out_channels = geometry.out_channels // geometry.group
+        self.in_channels = geometry.group_inputs
+        self.out_channels = geometry.group_outputs
         self.n_phases = len(phases)
         self.residue = np.array([phase.residue for phase in phases], dtype=np.int64)
         self.first_tap = np.cumsum([0] + [len(phase.taps) for phase in phases], dtype=np.int64)
@@ -159,33 +171,25 @@ cdef Py_ssize_t list_outer_taps(
 
 
 cdef void sum_phase(
-    PhaseTable table,
-    const RowOperands *operands,
-    Py_ssize_t phase,
-    int64_t q_begin,
-    int64_t q_end,
-    const OuterTap *outer,
-    Py_ssize_t n_outer,
-    const char *x,
-    const sum_t *weights,
-    Py_ssize_t tile,
-    sum_t *sums,
+    PhaseTable table, const RowOperands *operands, const Strip *strip, Py_ssize_t phase, int64_t q_begin, int64_t q_end,
+    const sum_t *weights, sum_t *sums,
 ) noexcept nogil:
-    """Add every term of outputs [q_begin, q_end) of one phase of one row to `sums[tile][ROW_STRIP]`.
+    """Add every term of outputs [q_begin, q_end) of one phase of a strip's row to `sums[tile][ROW_STRIP]`.
 
-    `x` is the group's first channel of the image, `weights` the tile's ``[outer kernel, channel, kernel, tile]``.
+    `weights` are the tile's ``[outer kernel, channel, kernel, tile]``.
     """
     cdef Py_ssize_t inner = operands.spatial - 1
     cdef Py_ssize_t kernel = table.axes[inner, KERNEL]
     cdef Py_ssize_t x_step = operands.x_strides[2 + inner]
-    cdef Py_ssize_t t, c, entry
+    cdef Py_ssize_t t, c, entry, tile = strip.tile
     cdef int64_t begin, end
+    cdef const OuterTap *outer = strip.outer
     cdef const char *channel
     cdef const sum_t *channel_weights
     cdef sum_t *line = sums + tile * ROW_STRIP  # one input row, widened
-    for t in range(n_outer):
+    for t in range(strip.n_outer):
         for c in range(table.in_channels):
-            channel = x + outer[t].x_offset + c * operands.x_strides[1]
+            channel = strip.x + outer[t].x_offset + c * operands.x_strides[1]
             channel_weights = weights + (outer[t].kernel_index * table.in_channels + c) * kernel * tile
             for entry in range(table.first_tap[phase], table.first_tap[phase + 1]):
                 begin = max(q_begin, table.back[entry])
@@ -201,41 +205,30 @@ cdef void sum_phase(
 
 
 cdef void compute_strip(
-    PhaseTable table,
-    const RowOperands *operands,
-    int64_t begin,
-    int64_t end,
-    const OuterTap *outer,
-    Py_ssize_t n_outer,
-    const char *x,
-    const sum_t *weights,
-    const sum_t *bias,
-    Py_ssize_t tile,
-    Py_ssize_t channels,
-    char *y,
+    PhaseTable table, const RowOperands *operands, const Strip *strip, const sum_t *weights, const sum_t *bias,
     sum_t *sums,
 ) noexcept nogil:
-    """Outputs [begin, end) of one row, for one tile of which `channels` exist. `y` is the row's first element."""
+    """The outputs of a strip."""
     cdef Py_ssize_t inner = operands.spatial - 1
     cdef int64_t stride = table.axes[inner, STRIDE]
     cdef int64_t pad = table.axes[inner, PAD]
     cdef Py_ssize_t y_step = operands.y_strides[2 + inner]
     cdef Py_ssize_t phase, j, i
-    cdef int64_t q_begin, q_end, o, o_end, gap_begin, gap_end
+    cdef int64_t begin = strip.begin, end = strip.end, q_begin, q_end, o, o_end, gap_begin, gap_end
     for phase in range(table.n_phases):
         q_begin = ceil_div(begin + pad - table.residue[phase], stride)
         q_end = ceil_div(end + pad - table.residue[phase], stride)
         if q_begin >= q_end:
             continue
-        for j in range(tile):
+        for j in range(strip.tile):
             for i in range(q_end - q_begin):
                 sums[j * ROW_STRIP + i] = bias[j]
-        sum_phase(table, operands, phase, q_begin, q_end, outer, n_outer, x, weights, tile, sums)
+        sum_phase(table, operands, strip, phase, q_begin, q_end, weights, sums)
         o = q_begin * stride + table.residue[phase] - pad
-        for j in range(channels):
+        for j in range(strip.channels):
             write(
                 operands.dtype, sums + j * ROW_STRIP, q_end - q_begin,
-                y + j * operands.y_strides[1] + o * y_step, stride * y_step,
+                strip.y + j * operands.y_strides[1] + o * y_step, stride * y_step,
             )
     # Residues between those of the phases have no taps: bias alone.
     for phase in range(table.n_phases + 1):
@@ -246,8 +239,8 @@ cdef void compute_strip(
         for q_begin in range((begin + pad) // stride, (end - 1 + pad) // stride + 1):
             o = max(begin, q_begin * stride + gap_begin - pad)
             o_end = min(end, q_begin * stride + gap_end - pad)
-            for j in range(channels):
-                fill(operands.dtype, bias[j], o_end - o, y + j * operands.y_strides[1] + o * y_step, y_step)
+            for j in range(strip.channels):
+                fill(operands.dtype, bias[j], o_end - o, strip.y + j * operands.y_strides[1] + o * y_step, y_step)
 
 
 cdef void run_task(
@@ -268,28 +261,27 @@ cdef void run_task(
     cdef int64_t output = table.axes[operands.spatial - 1, OUTPUT]
     cdef int64_t strip_size = ROW_STRIP * table.axes[operands.spatial - 1, STRIDE]
     cdef Py_ssize_t strips = table.rows * table.strips_per_row
-    cdef Py_ssize_t strip, of_row, n_outer, row_offset
+    cdef Py_ssize_t n, of_row, row_offset
+    cdef Strip strip
     cdef OuterTap *outer = <OuterTap *> scratch
     cdef sum_t *sums = <sum_t *> (outer + table.outer_kernel)
-    cdef const char *x = (
+    cdef const sum_t *tile_weights = &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL
+    strip.x = (
         operands.x + image * operands.x_strides[0] + g * table.in_channels * operands.x_strides[1]
     )
     cdef char *y = (
         operands.y + image * operands.y_strides[0]
         + (g * table.out_channels + t * tile) * operands.y_strides[1]
     )
-    for strip in range(band * strips // bands, (band + 1) * strips // bands):
-        n_outer = list_outer_taps(table, operands, strip // table.strips_per_row, outer, &row_offset)
-        of_row = strip % table.strips_per_row
-        compute_strip(
-            table, operands,
-            of_row * strip_size,
-            output if of_row == table.strips_per_row - 1 else (of_row + 1) * strip_size,
-            outer, n_outer,
-            x, &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL, &bias[g, t, 0],
-            tile, min(tile, table.out_channels - t * tile),
-            y + row_offset, sums,
-        )
+    strip.tile, strip.channels = tile, min(tile, table.out_channels - t * tile)
+    strip.outer = outer
+    for n in range(band * strips // bands, (band + 1) * strips // bands):
+        strip.n_outer = list_outer_taps(table, operands, n // table.strips_per_row, outer, &row_offset)
+        strip.y = y + row_offset
+        of_row = n % table.strips_per_row
+        strip.begin = of_row * strip_size
+        strip.end = output if of_row == table.strips_per_row - 1 else strip.begin + strip_size
+        compute_strip(table, operands, &strip, tile_weights, &bias[g, t, 0], sums)
 
 
 cdef void run_tasks(
@@ -324,7 +316,7 @@ def run(
     Parameters
     ----------
     x, y : ndarray
-        ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing.
+        ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing, has elements.
     weights : ndarray of float64 (float32 for the half types)
         ``(group, tiles, outer kernel, C/group, inner kernel, tile)``, as `convt.packing.pack_tiles` makes it.
     bias : ndarray of the weights' dtype
@@ -338,16 +330,15 @@ def run(
     """
     cdef RowOperands operands
     cdef Py_ssize_t tasks = y.shape[0] * weights.shape[0] * weights.shape[1] * bands
+    cdef Py_ssize_t lines = -(-table.workspace(weights.shape[5]) // CACHE_LINE)
     # Allocated here, so that a MemoryError comes before anything is written. Rows of whole cache lines.
-    cdef char[:, ::1] scratch = np.empty((n_threads, -(-table.workspace(weights.shape[5]) // 64) * 64), "c")
+    cdef char[:, ::1] scratch = np.empty((n_threads, lines * CACHE_LINE), "c")
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.spatial = x.ndim - 2
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
-    if y.size == 0:
-        return
     if weights.dtype == np.float64:
         run_tasks[double](table, &operands, weights, bias, bands, tasks, scratch)
     else:

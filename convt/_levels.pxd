@@ -8,6 +8,7 @@ cpdef enum:
     MAX_ROWS = 8  # of a tile with lanes along positions
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
     MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
+    TILE_CHANNELS = 32  # of input, that products of pieces are made of at once
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
     # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
     # each class at once.
@@ -32,9 +33,10 @@ cdef extern from "levels.h" nogil:
     cpdef enum:
         MOST_ZEROS "CONVT_MOST_ZEROS"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
-        INDICES_OF_THREE "CONVT_INDICES_OF_THREE"
         WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
+    Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
+    Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
         const Py_ssize_t *tap_offset
@@ -245,7 +247,6 @@ ctypedef fused real_t:
 
 cdef enum:
     TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
-    TILE_CHANNELS = 32
     TILE_FLOATS = 256  # of memory that one tile register holds
 
 cdef const convt_level *find_level(str level) except NULL

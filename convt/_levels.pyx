@@ -49,7 +49,7 @@ class TileLimits(NamedTuple):
 
     def vectors_of(self, rows):
         """Vectors of positions of a tile of so many rows."""
-        return min(MOST_TILE_VECTORS, self.sums // rows)
+        return tile_vectors(self.sums, rows)
 
 
 def tile_limits(str level, bint double, int pieces):

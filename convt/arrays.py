@@ -52,7 +52,10 @@ def empty_aligned(shape: tuple[int, ...], dtype: np.dtype, reserve: Reserve = RE
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return np.empty(shape, dtype)
-    memory = reserve.take(size + CACHE_LINE)
+    try:
+        memory = reserve.take(size + CACHE_LINE)
+    except MemoryError:  # which names the bytes alone
+        raise MemoryError(f"expected memory for {size:,} bytes: shape {shape}, dtype {dtype}") from None
     return np.ndarray(shape, dtype, memory, bytes_to_line(memory, CACHE_LINE))
 
 

@@ -7,20 +7,22 @@ from typing import NamedTuple, Optional
 
 from convt._levels import (
     CACHE_LINE,
+    MOST_TILE_VECTORS,
     MOST_TURNED,
     SHORT_LINE,
+    TILE_CHANNELS,
     WAITING_POSITIONS,
     TileLimits,
     multiplies_words,
     tile_limits,
 )
 from convt.cost import CACHED_WEIGHTS, estimate
-from convt.dtypes import ITEMSIZE
+from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import tile_vectors
-from convt.tiling import BoxLayout, Cells, Tile, lay_out, lay_out_whole_images
+from convt.tiling import BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
 # Bytes per thread of a box's packed input.
@@ -70,24 +72,6 @@ MOST_ORDER_PRODUCTS = 1 << 18
 EQUAL_SHARES = 1.125  # of the mean of threads' blocks, that a thread may have
 
 
-class ScratchLimits(NamedTuple):
-    """What boxes may take of the scratch, in bytes.
-
-    Attributes
-    ----------
-    input_place : int
-        Of an input place: packed, unless portions are, and its products where these come first.
-    input_limit : int
-        Of all input places of a box.
-    sums : int
-        Of the sums of a position.
-    """
-
-    input_place: int
-    input_limit: int
-    sums: int
-
-
 class Boxes(NamedTuple):
     """Boxes for one of the vectorised paths, and their estimate."""
 
@@ -118,8 +102,7 @@ class Boxes(NamedTuple):
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
         if path == POSITION_TILES and any(low < high for low, high in cells.spans):
             return None  # tiles of positions begin at every 16th
-        item = max(ITEMSIZE[dtype], 4)
-        in_channels, channels = geometry.in_channels // geometry.group, geometry.out_channels // geometry.group
+        item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
         weights_bytes = channels * in_channels * geometry.kernel_positions * item
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
@@ -150,7 +133,7 @@ class Boxes(NamedTuple):
         """Columns first along channels: the estimate for weights that are used once, less what others take to pack
         them but this path not."""
         work, tiles, positions = self.work, self.path.tiles, self.work.layout.input_elements
-        item = max(ITEMSIZE[work.dtype], 4)
+        item = VECTOR_ITEMSIZE[work.dtype]
         few = positions <= (MOST_ORDER_TILE_POSITIONS if tiles else MOST_ORDER_POSITIONS)
         few &= positions * work.block * work.kernel * item <= MOST_ORDER_PRODUCTS
         widened = ITEMSIZE[work.dtype] == 2 and not tiles
@@ -164,7 +147,7 @@ class Boxes(NamedTuple):
         """Of the weights that reach outputs, in the type of sums: others are multiplied, but packed by no path."""
         used = sum(len(c.places) * len(c.shifts) for c in self.work.layout.classes)
         weights = self.work.geometry.out_channels * self.work.in_channels * used
-        return weights * max(ITEMSIZE[self.work.dtype], 4)
+        return weights * VECTOR_ITEMSIZE[self.work.dtype]
 
     @property
     def packing_cycles(self) -> float:
@@ -188,7 +171,7 @@ class Boxes(NamedTuple):
     def blocks_fit_panels(self, threads: int) -> bool:
         """Whether `pack_whole_vectors` of _box_weights can pack the blocks, and threads get equal shares."""
         work = self.work
-        channels, vectors = work.geometry.out_channels // work.geometry.group, work.lanes
+        channels, vectors = work.geometry.group_outputs, work.lanes
         whole_vectors = work.block % vectors == channels % vectors == 0 and work.kernel > 1
         # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
         parts = even_parts(work.geometry.group, threads)
@@ -216,7 +199,7 @@ class Boxes(NamedTuple):
         Whole vectors of weights, which are not copied, and at least a tile of them.
         """
         work, group = self.work, self.work.geometry.group
-        channels, parts = work.geometry.out_channels // group, even_parts(group, threads)
+        channels, parts = work.geometry.group_outputs, even_parts(group, threads)
         if work.blocks % parts == 0 or splits(work.layout, group, channels, threads) == 1:
             return work.block
         unit = work.lanes // math.gcd(work.lanes, work.kernel)
@@ -259,17 +242,17 @@ def block_channels(
     geometry: Geometry, cells: Cells, dtype: str, path: Path, vectors: int, limits: TileLimits
 ) -> int:
     """Output channels that a box is computed for at a time, if there are so many."""
-    in_channels, lanes = geometry.in_channels // geometry.group, limits.lanes
+    in_channels, lanes = geometry.group_inputs, limits.lanes
     if path.along_groups:
         return lanes
     if path.along_channels:
-        if fills_lines(cells, lanes, max(ITEMSIZE[dtype], 4)) and not path.columns_first:
+        if fills_lines(cells, lanes, VECTOR_ITEMSIZE[dtype]) and not path.columns_first:
             return 1
         tiles = PRODUCT_TILES if geometry.is_product and not path.columns_first else 1
         return tiles * (2 if path.columns_first else vectors) * lanes
     if path.columns_first:
         most = max(1, (TILE_COLUMNS if path.tiles else MOST_COLUMNS) // geometry.kernel_positions)
-        return most if path.tiles else even_part(geometry.out_channels // geometry.group, most)
+        return most if path.tiles else even_part(geometry.group_outputs, most)
     # With many input channels wider blocks read the input less often (10 %). But halves of one place a cell would
     # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
     # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
@@ -287,12 +270,12 @@ def elements(
 ) -> tuple[int, int, int]:
     """Elements of scratch: of an input place, packed unless portions are, and its products where these come first;
     beyond the last place of a box; of the sums of a position. `BoxTable` counts those of a whole box."""
-    lanes, in_channels = limits.lanes, geometry.in_channels // geometry.group
+    lanes, in_channels = limits.lanes, geometry.group_inputs
     unit = lanes if path.along_channels or path.tiles else 1  # which columns are padded to
     columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
     read = padded(in_channels, unit)
     if path.tiles:
-        together = 32 if limits.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
+        together = TILE_CHANNELS if limits.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
         read = padded(in_channels, together) // 2 * pieces
     elif path.words:
         read = padded(in_channels, 2) // 2
@@ -301,9 +284,9 @@ def elements(
     products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0
     if path.columns_first and not (path.along_channels or path.tiles):
-        read, slack = 0, lanes * 8 * products  # packed portion by portion
+        read, slack = 0, lanes * MOST_TILE_VECTORS * products  # packed portion by portion
     elif not path.along_channels:
-        slack = lanes * (8 * products + (0 if path.tiles else read))
+        slack = lanes * (MOST_TILE_VECTORS * products + (0 if path.tiles else read))
     elif path.tiles:
         slack = (limits.unit - 1) * products  # those of whole tiles are written
     return read + products, slack, columns
@@ -328,10 +311,10 @@ def lay_out_boxes(
 ) -> BoxLayout | None:
     """At least `wanted` boxes, as far as there are cells; `images` make a run, where it is of images."""
     if path.along_channels and path.columns_first:
-        return lay_out_whole_images(cells, *scratch, wanted)
+        return lay_out_whole_images(cells, scratch, wanted)
     if path.along_groups:
         cells = cells.of_single_places()  # a vector has lanes of one place, however few channels there are
-    return lay_out(cells, tile, *scratch, wanted, images)
+    return lay_out(cells, tile, scratch, wanted, images)
 
 
 def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors: int) -> tuple[int, ...]:

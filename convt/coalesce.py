@@ -33,16 +33,12 @@ def coalesce_axes(geometry: Geometry) -> Geometry:
 
 def _joined(outer: Axis, inner: Axis) -> Axis | None:
     """Both axes as one, or None where they cannot be."""
-    if _is_one_place(inner):
+    if inner.is_one_place:
         return outer
-    if _is_one_place(outer):
+    if outer.is_one_place:
         return inner
     copies = outer.kernel == outer.stride == 1 and outer.pad == 0 and outer.output == outer.input
     own_outputs = inner.pad == 0 and inner.output == inner.input * inner.stride
     if not copies or not own_outputs or (inner.kernel - 1) * inner.dilation >= inner.stride:
         return None
     return inner._replace(input=outer.input * inner.input, output=outer.output * inner.output)
-
-
-def _is_one_place(axis: Axis) -> bool:
-    return axis.input == axis.kernel == axis.output == 1 and axis.pad == 0

@@ -18,6 +18,7 @@ from convt._levels import (
     MOST_ZEROS,
     ROW_STRIP,
     ROW_TILE,
+    TILE_CHANNELS,
     TileLimits,
     lines_stream_bytes,
 )
@@ -136,7 +137,7 @@ def estimate(work: Work, in_order: bool = False) -> float:
     if path.columns_first and layout.most_taps <= 1 and not (work.in_place or in_order):
         return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
-    blocks, rest = divmod(geometry.out_channels // geometry.group, work.block)
+    blocks, rest = divmod(geometry.group_outputs, work.block)
     of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
     cycles = geometry.group * layout.boxes * of_box
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
@@ -156,11 +157,11 @@ def estimate(work: Work, in_order: bool = False) -> float:
 def phase_rows_cycles(geometry: Geometry) -> float:
     """Cycles without boxes, in phases of rows: fewer only where kernels reach far beyond small images."""
     *outer, inner = geometry.axes
-    tiles = geometry.batch * geometry.group * -(-geometry.out_channels // geometry.group // ROW_TILE)
+    tiles = geometry.batch * geometry.group * -(-geometry.group_outputs // ROW_TILE)
     parts = tiles * -(-inner.output // (inner.stride * ROW_STRIP))
     looks = parts * math.prod(axis.output * axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
-    taps *= geometry.in_channels // geometry.group
+    taps *= geometry.group_inputs
     outputs = ROW_OUTPUT_CYCLES * math.prod(geometry.output_shape)
     looks, taps, macs = (min(n, INT64_MAX) for n in (looks, taps, geometry.macs))  # more is no float, of many axes
     return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * macs + outputs
@@ -201,7 +202,7 @@ def pairs_packed(work: Work, places: float) -> float:
     """Cycles to pack so many places in pairs of channels, lanes along positions."""
     lines = places / work.layout.line_and_plane[0]
     vectors = places / 16 + lines  # the last of a line filled or not
-    together = 2 if work.dots else 32
+    together = 2 if work.dots else TILE_CHANNELS
     pairs = -(-work.in_channels // together) * together / 2
     return pairs * ((PAIRS_CYCLES + PIECE_PAIRS_CYCLES * work.pieces) * vectors + PAIRS_LINE_CYCLES * lines)
 
@@ -219,7 +220,7 @@ def readings_of_box(work: Work) -> int:
 def channels_stored(work: Work) -> float:
     """Cycles to write the outputs, most through transpositions."""
     path, item = work.path, ITEMSIZE[work.dtype]
-    outputs, channels = math.prod(work.geometry.output_shape), work.geometry.out_channels // work.geometry.group
+    outputs, channels = math.prod(work.geometry.output_shape), work.geometry.group_outputs
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
     if work.block == 1 and work.layout.axes[-1].stride >= work.lanes:
@@ -461,7 +462,7 @@ def tile_cycles(work: Work) -> float:
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
     product, tap, store = TILE_CYCLES * PRODUCTS[work.pieces], 0, TILE_STORE_CYCLES
-    depth: float = -(-work.in_channels // 32)
+    depth: float = -(-work.in_channels // TILE_CHANNELS)
     if work.dots:
         factor, product, store = DOT_IMAGES_TIME if path.image_runs else 1.0, DOT_CYCLES, DOT_STORE_CYCLES
         tap, depth = DOT_TAP_CYCLES, math.ceil(work.in_channels / 2) / 16

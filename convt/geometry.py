@@ -35,6 +35,11 @@ class Axis(NamedTuple):
     pad: int
     output: int
 
+    @property
+    def is_one_place(self) -> bool:
+        """Whether it has one input, one kernel position and one output, which is their product."""
+        return self.input == self.kernel == self.output == 1 and self.pad == 0
+
 
 class Geometry(NamedTuple):
     """A transposed convolution with every attribute resolved."""
@@ -46,6 +51,16 @@ class Geometry(NamedTuple):
     axes: tuple[Axis, ...]
 
     @property
+    def group_inputs(self) -> int:
+        """Input channels of a group."""
+        return self.in_channels // self.group
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of a group."""
+        return self.out_channels // self.group
+
+    @property
     def is_depthwise(self) -> bool:
         """Whether each of several groups has one channel in and one out."""
         return 1 < self.group == self.in_channels == self.out_channels
@@ -53,7 +68,7 @@ class Geometry(NamedTuple):
     @property
     def is_product(self) -> bool:
         """Whether images are one place, so that a group is a product of two matrices."""
-        return all(a.input == a.kernel == a.output == 1 and a.pad == 0 for a in self.axes)
+        return all(axis.is_one_place for axis in self.axes)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -69,7 +84,7 @@ class Geometry(NamedTuple):
     def macs(self) -> int:
         """Multiplications in the operator's definition, taps that fall outside Y included."""
         taps = math.prod(axis.input * axis.kernel for axis in self.axes)
-        return self.batch * self.in_channels * (self.out_channels // self.group) * taps
+        return self.batch * self.in_channels * self.group_outputs * taps
 
 
 def without_group_axis(shape: Sequence[int]) -> tuple[int, ...]:

@@ -22,10 +22,8 @@ enum { CONVT_MOST_ZEROS = 2, CONVT_WAITING_POSITIONS = 4 };
 
 /* Vectors of positions of a tile with lanes along these: as many as `positions` may read and write past a run. */
 enum { CONVT_MOST_TILE_VECTORS = 8 };
-/* Registers that hold the indices by which three places are interleaved: tiles that write them hold so many sums fewer.
-   Of 24 sums the compiler moved some to memory and back for each channel: 88 layers of kernel 3, stride 3, took 0.97
-   (float32), 0.95 (float64) and 0.99 of the time (bfloat16), those whose path it is 0.83 to 0.9. */
-enum { CONVT_INDICES_OF_THREE = 6 };
+#define CONVT_TILE_VECTORS(sums, rows)                                                                                 \
+    ((sums) / (rows) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (rows))
 _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
@@ -44,6 +42,14 @@ typedef struct {
 /* What makes up a tile of `positions_out`: some rows of a class, as many of each of two, or places of one class that
    some taps of one input channel are not for. */
 enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
+/* Vectors of positions of such a tile, with registers for so many sums, unless loads are shared. Of two classes few
+   rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Where three places are
+   interleaved, six registers hold the indices for that. Of 24 sums the compiler moved some to memory and back for each
+   channel: 88 layers of kernel 3, stride 3, took 0.97 (float32), 0.95 (float64) and 0.99 of the time (bfloat16), those
+   whose path it is 0.83 to 0.9. */
+#define CONVT_OUT_VECTORS(sums, rows, kind, places)                                                                    \
+    CONVT_TILE_VECTORS((places) == 3 ? (sums) - 6 : (sums),                                                            \
+                       (kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows))
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs and `channels` of
    input; x_line and out_line elements lead from one line to the next, x_channel from one channel to the next. For one

@@ -79,8 +79,7 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
     }
 }
 
-#define VECTORS_OF(sums, r) ((sums) / (r) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (r))
-#define VECTORS(r) VECTORS_OF(ACCUMULATORS, r)
+#define VECTORS(r) CONVT_TILE_VECTORS(ACCUMULATORS, r)
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
@@ -239,15 +238,12 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     NAME(write_tile)(kind == CONVT_TWO_CLASSES ? rows : rows / places, vectors, kind, places, sums, to);
 }
 
-/* Of two classes few rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Of
-   one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
+/* Of one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
 #define SHARED_LOADS_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
 #define SHARED_LOADS_VECTORS(rows)                                                                                     \
     (SHARED_LOADS_SPARE(rows) > 8 ? 8 : SHARED_LOADS_SPARE(rows) < 2 ? 1 : SHARED_LOADS_SPARE(rows) / 2 * 2)
 #define TILE_VECTORS(rows, kind, places)                                                                               \
-    ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows)                                                         \
-     : (places) == 3              ? VECTORS_OF(ACCUMULATORS - CONVT_INDICES_OF_THREE, rows)                            \
-                                  : VECTORS((kind) == CONVT_TWO_CLASSES && (rows) <= 4 ? 2 * (rows) : (rows)))
+    ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows) : CONVT_OUT_VECTORS(ACCUMULATORS, rows, kind, places))
 
 /* The tiles of `positions_out`: their rows, places and kind. */
 #define TILES                                                                                                          \
@@ -463,7 +459,6 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
 }
 
 #undef VECTORS
-#undef VECTORS_OF
 #undef TILE_VECTORS
 #undef SHARED_LOADS_VECTORS
 #undef SHARED_LOADS_SPARE

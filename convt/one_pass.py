@@ -154,7 +154,7 @@ def vectors_in_one_pass(
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
     few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4).
     """
-    in_channels, item = geometry.in_channels // geometry.group, ITEMSIZE[dtype]
+    in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
     limits = tile_limits(isa, dtype == "float64", 0)
     inner = layout.axes[-1].stride
     if sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:

@@ -70,8 +70,7 @@ class Plan:
         """What would run, and why, for people."""
         geometry = self.geometry
         inputs = geometry.batch * geometry.in_channels * math.prod(a.input for a in geometry.axes)
-        weights = geometry.in_channels * geometry.out_channels // geometry.group
-        weights *= geometry.kernel_positions
+        weights = geometry.in_channels * geometry.group_outputs * geometry.kernel_positions
         outputs = math.prod(geometry.output_shape)
         by_axis = [phases(a.kernel, a.stride, a.dilation) for a in geometry.axes]
         return Report(
@@ -100,7 +99,7 @@ class RowPlan(Plan):
         super().__init__(geometry, dtype, isa, threads, reason)
         inner = geometry.axes[-1]
         self.table = _kernels.PhaseTable(geometry, phases(inner.kernel, inner.stride, inner.dilation))
-        self.channels = geometry.out_channels // geometry.group
+        self.channels = geometry.group_outputs
         self.tile = even_part(self.channels, ROW_TILE)
         tiles = geometry.batch * geometry.group * -(-self.channels // self.tile)
         self.bands = 1
@@ -148,7 +147,7 @@ class BoxPlan(Plan):
         self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
         self.pieces = work.pieces
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
-        sliced = self.table.slice < geometry.in_channels // geometry.group
+        sliced = self.table.slice < geometry.group_inputs
         self.slice = self.table.slice if sliced else 0
         self.dealt = deal(work, boxes.cycles, boxes.in_panels and not path.columns_first, threads)
         self.threads = self.dealt.threads
@@ -207,7 +206,7 @@ class NativePlan(Plan):
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
         self.sum_dtype = np.float64 if dtype == "float64" else np.float32
-        columns = geometry.out_channels // geometry.group * geometry.kernel_positions
+        columns = geometry.group_outputs * geometry.kernel_positions
         parts = -(-2 * threads // geometry.group) if threads > 1 else 1
         self.strip = _native.strip_size(columns, geometry.batch, parts)
         self.tasks = geometry.group * -(-columns // self.strip)
@@ -232,7 +231,7 @@ class NativePlan(Plan):
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry
-        native = np.ascontiguousarray(w).reshape(geometry.group, geometry.in_channels // geometry.group, -1)
+        native = np.ascontiguousarray(w).reshape(geometry.group, geometry.group_inputs, -1)
         bias = bias_of_sums(b, self.sum_dtype, geometry.out_channels)
         return native, bias.reshape(geometry.group, -1)
 

@@ -212,7 +212,7 @@ def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) ->
         if dtype == "bfloat16" and tile_limits(isa, False, pieces).unit == 1:
             # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random
             # layers 35 had a lower estimate so; those of more channels took up to twice as long.
-            few = geometry.in_channels // geometry.group <= FEW_WIDENED
+            few = geometry.group_inputs <= FEW_WIDENED
             paths = tuple(path for path in paths if path == POSITIONS and few)
         paths = (*paths, *PIECE_PATHS)
     if geometry.batch == 1:

@@ -5,7 +5,7 @@ from collections import Counter
 
 from convt._levels import TileLimits
 from convt.cost import CACHED_WEIGHTS, FAR_OUTPUTS, NEAR_TILE, PAGES_CYCLES, taps_of_run, vectors_time
-from convt.dtypes import ITEMSIZE
+from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.paths import Path
 from convt.tiling import SUMS_BYTES, Cells, taps_of_row
@@ -37,8 +37,8 @@ def tile_vectors(
     if not path.along_channels or path.tiles:
         return 2
     lanes = limits.lanes
-    item, in_channels = max(ITEMSIZE[dtype], 4), geometry.in_channels // geometry.group
-    channels, kernel = geometry.out_channels // geometry.group, geometry.kernel_positions
+    item, in_channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs
+    channels, kernel = geometry.group_outputs, geometry.kernel_positions
     widest = kernel if path.columns_first else max(len(c.places) for c in cells.classes)
     if channels * widest <= lanes:
         return 1

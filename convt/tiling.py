@@ -416,8 +416,26 @@ def share_inside(shifts: Collection[int], cells: int, inputs: int, most: int) ->
     return 1 - left_out / (cells * len(shifts))
 
 
+class ScratchLimits(NamedTuple):
+    """What boxes may take of the scratch, in bytes.
+
+    Attributes
+    ----------
+    input_place : int
+        Of an input place: packed, unless portions are, and its products where these come first.
+    input_limit : int
+        Of all input places of a box.
+    sums : int
+        Of the sums of a position.
+    """
+
+    input_place: int
+    input_limit: int
+    sums: int
+
+
 def lay_out(
-    cells: Cells, tile: Tile, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int, images: int = 0
+    cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, images: int = 0
 ) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
@@ -425,10 +443,7 @@ def lay_out(
     ----------
     cells : Cells
     tile : Tile
-    input_bytes, sum_bytes : int
-        Bytes per stored input place, and per position of the sums.
-    input_limit : int
-        Bytes that the packed input of a box may take.
+    scratch : ScratchLimits
     least_boxes : int
         Boxes wanted for the threads, as far as there are cells.
     images : int
@@ -439,8 +454,8 @@ def lay_out(
         """Its numbers, and whether it fits."""
         size = image_box_size(cells, box) if images else box_size(cells, box, tile)
         fits = (
-            size.input_elements * input_bytes <= input_limit
-            and size.runs * size.run_length * sum_bytes <= SUMS_BYTES
+            size.input_elements * scratch.input_place <= scratch.input_limit
+            and size.runs * size.run_length * scratch.sums <= SUMS_BYTES
         )
         return size, fits
 
@@ -449,9 +464,9 @@ def lay_out(
 
     # A cell has sums and, but in runs of images, a place of the input: boxes of more need not be laid out to see
     # that they do not fit.
-    most_cells = SUMS_BYTES // max(1, sum_bytes)
+    most_cells = SUMS_BYTES // max(1, scratch.sums)
     if not images:
-        most_cells = min(most_cells, input_limit // max(1, input_bytes))
+        most_cells = min(most_cells, scratch.input_limit // max(1, scratch.input_place))
     box = list(cells.counts)
     parts = [1] * len(box)  # that each axis is cut into
     axis = 0  # that is cut next
@@ -497,9 +512,7 @@ def lay_out(
     )
 
 
-def lay_out_whole_images(
-    cells: Cells, input_bytes: int, input_limit: int, sum_bytes: int, least_boxes: int
-) -> BoxLayout | None:
+def lay_out_whole_images(cells: Cells, scratch: ScratchLimits, least_boxes: int) -> BoxLayout | None:
     """Boxes of whole images, their input packed without zeros around it, or None where one image is too large.
 
     Parameters are those of `lay_out`.
@@ -508,8 +521,8 @@ def lay_out_whole_images(
     places, positions = math.prod(inputs), math.prod(cells.counts[1:])
     if places == 0:
         return None
-    images = min(input_limit // (places * input_bytes), SUMS_BYTES // (positions * sum_bytes), cells.counts[0])
-    images = min(images, -(-cells.counts[0] // least_boxes))
+    images = min(scratch.input_limit // (places * scratch.input_place), SUMS_BYTES // (positions * scratch.sums))
+    images = min(images, cells.counts[0], -(-cells.counts[0] // least_boxes))
     if images < 1:
         return None
     batch = cells.counts[0]

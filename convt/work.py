@@ -7,7 +7,7 @@ from functools import cached_property
 from convt._box_table import TOGETHER, row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
 from convt.cost_factors import AMD, OTHERS, Factors
-from convt.dtypes import ITEMSIZE
+from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
@@ -60,12 +60,12 @@ class Work:
     @cached_property
     def in_channels(self) -> int:
         """Of a group."""
-        return self.geometry.in_channels // self.geometry.group
+        return self.geometry.group_inputs
 
     @cached_property
     def blocks(self) -> int:
         """Blocks of output channels of a group."""
-        return -(-self.geometry.out_channels // self.geometry.group // self.block)
+        return -(-self.geometry.group_outputs // self.block)
 
     @cached_property
     def kernel(self) -> int:
@@ -75,7 +75,7 @@ class Work:
     @cached_property
     def weight_bytes(self) -> int:
         """Of a packed weight."""
-        return 2 * self.pieces or max(ITEMSIZE[self.dtype], 4)
+        return 2 * self.pieces or VECTOR_ITEMSIZE[self.dtype]
 
     @cached_property
     def weights_bytes(self) -> int:
@@ -118,7 +118,7 @@ class Work:
         """
         if self.path != POSITION_COLUMNS or ITEMSIZE[self.dtype] == 2:
             return False
-        columns = min(self.block, self.geometry.out_channels // self.geometry.group) * self.kernel
+        columns = min(self.block, self.geometry.group_outputs) * self.kernel
         channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
         few_registers = self.limits.sums < MANY_SUMS
         if few_registers and columns > self.limits.rows and channel % PAGE == 0:
@@ -145,7 +145,7 @@ class Work:
     def widest_tile(self) -> int:
         """Positions of the widest tile of columns first, lanes along positions: that of the fewest rows."""
         vectors = 1
-        for channels in (self.block, self.geometry.out_channels // self.geometry.group % self.block):
+        for channels in (self.block, self.geometry.group_outputs % self.block):
             left = channels * self.kernel
             while left:
                 rows = row_tile(left, self.limits.rows, TOGETHER)

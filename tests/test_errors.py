@@ -295,8 +295,8 @@ def test_out_overlapping_an_input_is_refused():
     assert not buffer.any()
 
 
-def test_memory_that_cannot_be_had():
-    with pytest.raises(MemoryError):
+def test_memory_that_cannot_be_had_is_named():
+    with pytest.raises(MemoryError, match=r"33554432, 1048576\), dtype float32"):
         convt.conv_transpose(X, W, output_shape=[2**25, 2**20])
 
 
