@@ -629,8 +629,11 @@ static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptr
             }
             if (whole < n)
                 STORE(to + whole, (VECTOR){0});
-            for (ptrdiff_t j = whole; j < n; j++)
-                to[j] = from[j];
+            if (whole && whole < n)
+                STORE(to + n - LANES, LOAD(from + n - LANES));
+            else
+                for (ptrdiff_t j = whole; j < n; j++)
+                    to[j] = from[j];
         }
 }
 
