@@ -430,6 +430,9 @@ def positions_in_one_pass(work: Work) -> float:
     if work.one_pass.joins_rows:
         width *= rows.pop()
         ends = max(2.5, width / (JOINED_LINE * work.lanes))
+        if work.one_pass.rows_are_vectors and not work.path.words:
+            # Written where they belong. 49 of 400 random layers, rows of 4 to 40, go another way so: 0.89 of the time.
+            ends = 0.5 + width / (16 * work.lanes)
     return math.prod(rows) * (-(-width // work.lanes) + ends) * work.lanes
 
 
