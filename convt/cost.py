@@ -80,7 +80,7 @@ MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 1.8, 4: 1.3}
 ONE_TAP_IN_JOINED_ROWS = 0.47
 SEVERAL_TAPS_OF_DOUBLES = 0.65  # the same of doubles and bfloat16 that are not written in one pass
 # The same for each word of two bfloat16 channels.
-WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.64, 0.56, 0.58
+WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.56, 0.6, 0.58
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
@@ -129,6 +129,7 @@ ADDING_CYCLES = 5
 READ_TIME, READ_COLUMNS, READ_CHANNELS = 0.5, 16, 32
 PLANE_CYCLES = 30  # to begin a plane of a channel of packed input, lanes along positions
 WORDS_PACKING_CYCLES = 0.25  # an element of it in a word
+THREE_WORDS_CYCLES = 0.35  # an output of three places that are interleaved in one pass, as they are no words
 
 
 def estimate(work: Work, in_order: bool = False) -> float:
@@ -260,7 +261,8 @@ def positions_stored(work: Work) -> float:
     stride = work.geometry.axes[-1].stride
     more = 0.0 if stride in (1, 2, 3, 4, 6, 8) else MORE_PLACES_CYCLES
     if work.one_pass.possible and (work.dots or work.path.words):
-        return filled + DOT_ROW_CYCLES * outputs / row
+        threes = THREE_WORDS_CYCLES * outputs if work.path.words and stride == 3 else 0.0
+        return filled + threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
         return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
