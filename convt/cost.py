@@ -80,7 +80,7 @@ MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 1.8, 4: 1.3}
 ONE_TAP_IN_JOINED_ROWS = 0.47
 SEVERAL_TAPS_OF_DOUBLES = 0.65  # the same of doubles and bfloat16 that are not written in one pass
 # The same for each word of two bfloat16 channels.
-WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.56, 0.6, 0.58
+WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.6, 0.6, 0.58
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
