@@ -629,7 +629,7 @@ static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptr
             }
             if (whole < n)
                 STORE(to + whole, (VECTOR){0});
-            if (whole && whole < n)
+            if (whole && whole < n) /* some twice: one by one 9 layers of few outputs took 1.06 times as long */
                 STORE(to + n - LANES, LOAD(from + n - LANES));
             else
                 for (ptrdiff_t j = whole; j < n; j++)
