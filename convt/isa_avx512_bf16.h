@@ -199,7 +199,6 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
                                         const char *even, const char *odd, ptrdiff_t source_step, float *target,
                                         ptrdiff_t target_step, uint32_t least, uint32_t most)
 {
-    const ptrdiff_t ahead = count > 1 ? count * source_step : 2 * n; /* the next box's, often */
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (ptrdiff_t line = 0; line < count; line++) {
         float *to = target + line * target_step;
@@ -215,10 +214,8 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
             } else {
                 i = i < n - 16 ? i : n - 16; /* over a few once more */
                 low = _mm256_loadu_si256((const __m256i *)(even + 2 * i));
-                __builtin_prefetch(even + 2 * i + ahead, 0, 2);
                 if (odd) {
                     high = _mm256_loadu_si256((const __m256i *)(odd + 2 * i));
-                    __builtin_prefetch(odd + 2 * i + ahead, 0, 2);
                 }
             }
             const __m512i words = convt_pieces_join(low, high);

@@ -519,8 +519,9 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
     const int zero_vectors = before <= LANES && after <= LANES && LANES <= target_step;
     const int one_vector = n > 0 && n + after <= LANES && before + LANES <= 2 * target_step &&
                            source_step >= (ptrdiff_t)((LANES - n) * sizeof(REAL));
-    /* What the next box packs, where it goes on behind these: few outputs of many channels 0.93 to 0.98 (Zen 4). */
-    const ptrdiff_t ahead = count > 1 ? count * source_step : n * (ptrdiff_t)sizeof(REAL);
+    /* What the next box packs, where a long row goes on behind these: few outputs of many channels 0.93 to 0.98 (Zen 4).
+       Several rows took up to 1.1 times as long with it (Zen 5). */
+    const ptrdiff_t ahead = count > 1 ? 0 : n * (ptrdiff_t)sizeof(REAL);
     for (ptrdiff_t line = 0; line < count; line++) {
         const int last = line + 1 == count;
         const REAL *from = (const REAL *)(source + line * source_step);
@@ -538,7 +539,7 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
         ptrdiff_t i = 0;
         for (; i + LANES <= n; i += LANES) {
             STORE(to + i, LOAD(from + i));
-            if (i * sizeof(REAL) % 64 == 0)
+            if (ahead && i * sizeof(REAL) % 64 == 0)
                 __builtin_prefetch((const char *)(from + i) + ahead, 0, 2);
         }
         if (n >= LANES && i < n)
