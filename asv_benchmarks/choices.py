@@ -15,7 +15,7 @@ from benchmarks.layers import arrays, attributes, random_layer
 
 import convt
 from convt import planner
-from convt.paths import GROUPS, PIECE_PATHS, VECTOR_PATHS
+from convt.paths import ALL_PATHS
 
 BURST = 0.006  # seconds
 
@@ -25,7 +25,7 @@ def layers_by_path(layer, x, w, b):
     asked, rows = planner.paths_worth_asking, planner.phase_rows_cycles
     found = {}
     try:
-        for path in (None, GROUPS, *VECTOR_PATHS, *PIECE_PATHS):
+        for path in (None, *ALL_PATHS):
             if path:
                 planner.paths_worth_asking = lambda geometry, dtype, isa, pieces, path=path: (
                     (path,) if pieces or not path.in_pieces else ()

@@ -15,11 +15,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo = commands.add_parser("demo", help="enlarge a photograph, check it, write a before/after picture")
     demo.add_argument("--output", default="convt-demo.png", help="picture to write (default: %(default)s)")
     options = parser.parse_args(arguments)
-    if options.command == "demo":
-        from convt.demo import main as run_demo
+    try:
+        if options.command == "demo":
+            from convt.demo import main as run_demo
 
-        return run_demo(options.output)
-    show_config()
+            return run_demo(options.output)
+        show_config()
+    except (ValueError, OSError) as error:  # of the environment's variables, or the picture's place
+        parser.exit(1, f"{error}\n")
     return 0
 
 

@@ -125,7 +125,8 @@ cdef bint run_parts(
             a += 1
         part.size[a] -= 1
         if part.size[a] and read_in_place(table, operands, &part):
-            run_box(table, operands, &part, first_block, end_block, weights, bias, scratch, outputs)
+            if run_box(table, operands, &part, first_block, end_block, weights, bias, scratch, outputs):
+                return True
             part.begin[a] += part.size[a]
             part.size[a] = 1
             return run_parts(table, operands, &part, first_block, end_block, weights, bias, scratch, outputs)
@@ -145,7 +146,8 @@ cdef bint run_task(
     BoxTable table, const Operands *operands, const real_t *weights, const real_t *bias, const Tasks *tasks,
     Py_ssize_t task, char *scratch,
 ) noexcept nogil:
-    """A chain of boxes of some groups, and one part of a group's blocks of channels; parts are the fastest index.
+    """A chain of boxes of some groups, and one part of a group's blocks of channels, as `part_widths` of convt.shares
+    counts them; parts are the fastest index.
 
     Returns whether operands of a box cannot be multiplied so: some of its outputs are not written then.
     """

@@ -241,7 +241,7 @@ cdef bint pack_pairs(
         n = columns.end - columns.begin
         width *= height
         rows.begin, rows.end, height = 0, 1, 1
-    for pair in range(table.packed_pairs()):
+    for pair in range(table.packed_pairs):
         begin = target + pair // 16 * table.pieces * TILE_FLOATS + pair % 16 * MAX_LANES
         channels = min(2, table.in_channels - 2 * pair)
         for row in range(height):

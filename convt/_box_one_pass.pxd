@@ -1,12 +1,8 @@
 from libc.stdint cimport int64_t
 
 from convt._box_operands cimport Box, Operands
-from convt._box_table cimport BoxTable
+from convt._box_table cimport MOST_OUTPUT_TILES, BoxTable
 from convt._levels cimport MAX_AXES, MAX_OUTER, MAX_ROWS, real_t, tap_class_t, tile_rows_t
-
-cdef enum:
-    MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block: as many as places, or as columns of several channels
-
 
 # A register tile of a class or, in pairs, of two, that is written as outputs.
 cdef struct OutputTile:

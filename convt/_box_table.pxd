@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from convt._levels cimport convt_level, halves_t, tap_t
+from convt._levels cimport MAX_OUTER, convt_level, halves_t, tap_t
 
 cdef enum:
     MAX_LANES = 16
@@ -23,6 +23,7 @@ cdef enum:
     # Of packed input of groups that are computed together: half a first-level cache of 32 KB.
     GROUPS_BYTES = 1 << 14
     TURNED_CHANNELS = 33  # of 32, as they would share few sets of the first-level cache otherwise
+    MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block in one pass: as places, or as columns of several channels
     SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
 
 cdef enum:
@@ -64,6 +65,7 @@ cdef class BoxTable:
     cdef bint words  # lanes along positions, of words of two channels
     cdef bint guarded  # pieces or words: operands are of limited magnitude
     cdef Py_ssize_t channel_pairs  # of input, which products of pieces are made of
+    cdef Py_ssize_t packed_pairs  # the same with zeros beside them, as they are packed
     cdef Py_ssize_t unit  # positions that tiles are made of whole ones of, with lanes along channels
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of
     # summation, so that nothing it follows from may depend on threads.
@@ -125,9 +127,9 @@ cdef class BoxTable:
     cdef Py_ssize_t sums_step(self, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t odd_vectors(self, Py_ssize_t n, Py_ssize_t more) noexcept nogil
     cdef Py_ssize_t slack(self) noexcept nogil
+    cdef count_output_tiles(self)
     cdef void size_strips(self)
     cdef Py_ssize_t more_positions(self) noexcept nogil
-    cdef Py_ssize_t packed_pairs(self) noexcept nogil
     cdef Py_ssize_t count_input(self)
     cdef Py_ssize_t count_sums(self)
     cdef Py_ssize_t count_products(self)

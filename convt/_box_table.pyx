@@ -84,6 +84,7 @@ cdef class BoxTable:
             self.set_portions()
             self.widest_tile, self.least_line = work.widest_tile, work.least_line
         if self.one_pass and not self.pieces:
+            self.count_output_tiles()
             self.size_strips()
         self.list_offsets()
         self.size_scratch(ITEMSIZE[work.dtype] == 2)
@@ -99,9 +100,11 @@ cdef class BoxTable:
         self.pieces = work.pieces if path.tiles else 0
         self.words = path.words
         self.guarded = path.in_pieces
+        self.along_places = work.along_places
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
         self.in_channels = work.in_channels
+        self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels)
         self.out_channels = geometry.group_outputs
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
@@ -123,7 +126,6 @@ cdef class BoxTable:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements, self.positions = layout.input_elements, layout.runs * layout.run_length
         self.inner_places = self.axes[self.n_axes - 1, STRIDE]
-        self.along_places = self.along_channels and self.block == 1 and self.inner_places >= self.lanes
         self.gap = 1
         if self.along_channels and not (self.columns_first or self.pieces or layout.image_runs):
             self.gap = layout.gap
@@ -146,7 +148,7 @@ cdef class BoxTable:
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
             self.x_step = self.odd_vectors(self.input_elements, 0)
             if self.pieces:
-                self.x_step = (self.packed_pairs() * self.pieces | 1) * self.lanes
+                self.x_step = (self.packed_pairs * self.pieces | 1) * self.lanes
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
 
     cdef set_slices(self, layout):
@@ -331,6 +333,17 @@ cdef class BoxTable:
         """Vectors that kernels may read and write past the positions of a line; tile registers only fill the last."""
         return MOST_TILE_VECTORS if not self.pieces or self.columns_first else 0
 
+    cdef count_output_tiles(self):
+        """See that the tiles of a block are no more than there is room for; block 0 has as many as any."""
+        cdef Py_ssize_t i, left, tiles = 0, together = 2 if self.pairs else 1
+        for i from 0 <= i < self.classes.n by together:
+            left = self.columns(self.classes, 0, i)
+            while left > 0:
+                left -= self.tile_width(left)
+                tiles += 1
+        if tiles > MOST_OUTPUT_TILES:
+            raise ValueError(f"work: expected at most {MOST_OUTPUT_TILES} tiles of a block in one pass, got {tiles}")
+
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
@@ -346,10 +359,6 @@ cdef class BoxTable:
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tiles read and write; along positions lines are padded for them."""
         return self.unit - 1 if self.along_channels else 0
-
-    cdef Py_ssize_t packed_pairs(self) noexcept nogil:
-        """Pairs of input channels that are packed, with lanes along positions: tile registers want whole ones."""
-        return self.channel_pairs if self.unit == 1 else self.depth // self.pieces
 
     cdef Py_ssize_t count_input(self):
         """Elements of a packed box of input, that of all groups that are computed together."""

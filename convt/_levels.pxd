@@ -1,6 +1,6 @@
 """The contract of a level's micro-kernels."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 
 # Sizes that the loops and the modules that plan for them have in common.
 cpdef enum:
@@ -32,6 +32,7 @@ cdef extern from "levels.h" nogil:
         int32_t after
     cpdef enum:
         MOST_ZEROS "CONVT_MOST_ZEROS"
+        MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
         WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"

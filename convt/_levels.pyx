@@ -51,6 +51,11 @@ class TileLimits(NamedTuple):
         """Vectors of positions of a tile of so many rows."""
         return tile_vectors(self.sums, rows)
 
+    def pairs_of(self, in_channels, along_channels):
+        """Pairs of input channels that pieces are packed of, zeros included: tile registers want whole ones."""
+        together = TILE_CHANNELS if self.unit > 1 or along_channels else 2
+        return -(-in_channels // together) * together // 2
+
 
 def tile_limits(str level, bint double, int pieces):
     """The limits of a level's tiles."""

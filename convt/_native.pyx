@@ -136,18 +136,14 @@ cdef void run_tasks(
 
 
 def outputs_of_bias(const real_t[:, ::1] bias, y_dtype, str dtype not None):
-    """``(group, M/group)`` outputs that no kernel position reaches, of `dtype`, NumPy's `y_dtype`: as in boxes,
-    -0 added to 0, with the bits of any other output."""
+    """``(group, M/group)`` outputs that no kernel position reaches, of `dtype`, NumPy's `y_dtype`: with the bits of
+    any other output."""
     cdef cnp.ndarray outputs = np.empty((bias.shape[0], bias.shape[1]), y_dtype)
     cdef DType kind = <DType> <int> DTYPES.index(dtype)
     cdef char *target = cnp.PyArray_BYTES(outputs)
-    cdef real_t value
-    cdef Py_ssize_t g, m, item = outputs.itemsize
-    for g in range(bias.shape[0]):
-        for m in range(bias.shape[1]):
-            value = bias[g, m] + 0
-            write(kind, &value, 1, target, item)
-            target += item
+    cdef Py_ssize_t n = bias.shape[0] * bias.shape[1], item = outputs.itemsize
+    if n:
+        write(kind, &bias[0, 0], n, target, item)
     return outputs
 
 

@@ -10,7 +10,6 @@ from convt._levels import (
     MOST_TILE_VECTORS,
     MOST_TURNED,
     SHORT_LINE,
-    TILE_CHANNELS,
     WAITING_POSITIONS,
     TileLimits,
     multiplies_words,
@@ -275,8 +274,7 @@ def elements(
     columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
     read = padded(in_channels, unit)
     if path.tiles:
-        together = TILE_CHANNELS if limits.unit > 1 or path.along_channels else 2  # as `BoxTable.packed_pairs`
-        read = padded(in_channels, together) // 2 * pieces
+        read = limits.pairs_of(in_channels, path.along_channels) * pieces
     elif path.words:
         read = padded(in_channels, 2) // 2
     if path.along_channels:

@@ -209,8 +209,7 @@ def pairs_packed(work: Work, places: float) -> float:
     """Cycles to pack so many places in pairs of channels, lanes along positions."""
     lines = places / work.layout.line_and_plane[0]
     vectors = places / 16 + lines  # the last of a line filled or not
-    together = 2 if work.dots else TILE_CHANNELS
-    pairs = -(-work.in_channels // together) * together / 2
+    pairs = work.limits.pairs_of(work.in_channels, along_channels=False)
     return pairs * ((PAIRS_CYCLES + PIECE_PAIRS_CYCLES * work.pieces) * vectors + PAIRS_LINE_CYCLES * lines)
 
 
@@ -230,7 +229,7 @@ def channels_stored(work: Work) -> float:
     outputs, channels = math.prod(work.geometry.output_shape), work.geometry.group_outputs
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
-    if work.block == 1 and work.layout.axes[-1].stride >= work.lanes:
+    if work.along_places:
         return PLACES_CYCLES * outputs
     factors = OTHERS if path.tiles else work.factors
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
@@ -416,8 +415,8 @@ def waits_for_input(work: Work) -> bool:
     return few and one_tap and reads_far_input(work, FAR_CHANNELS)
 
 
-def tap_cycles(work: Work, taps: int, rows: int) -> float:
-    """Cycles of one of some taps for a vector of sums and a channel, in tiles of so many rows."""
+def tap_cycles(work: Work, taps: int, columns: int) -> float:
+    """Cycles of one of some taps for a vector of sums and a channel, of a class of so many columns."""
     if work.path.words:
         if work.one_pass.joins_rows:
             return WORDS_OF_JOINED_ROWS
@@ -427,7 +426,7 @@ def tap_cycles(work: Work, taps: int, rows: int) -> float:
             return ONE_TAP_IN_JOINED_ROWS
         return work.factors.strip_tap if work.one_pass.strips else work.factors.one_tap
     if work.one_pass.possible or work.dtype in ("float16", "float32"):
-        return work.factors.several_taps[rows >= MAX_ROWS]
+        return work.factors.several_taps[columns >= MAX_ROWS]
     return SEVERAL_TAPS_OF_DOUBLES
 
 

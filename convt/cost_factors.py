@@ -1,8 +1,8 @@
 """Factors of the estimates, by what they were fitted to.
 
-Those of AVX-512 on AMD, where products of bfloat16 come with it, are chosen for the least loss of time by choices
+Those of the level `avx512_bf16`, which only AMD's processors run, are chosen for the least loss of time by choices
 between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). Those of
-others are fits to the latter and 150 more, most of them measured on Intel.
+others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,8 @@ class Factors(NamedTuple):
     one_tap, strip_tap : float
         Lanes along positions, of a vector of sums for each channel; packed strip by strip.
     several_taps : (float, float)
-        The same of several taps, whose loads cross cache lines, in tiles of fewer rows than most and of most.
+        The same of several taps, whose loads cross cache lines, of classes of fewer than `MAX_ROWS` columns and of
+        more.
     wide_columns : float
         Times the multiply-adds of columns first, but of few that are multiplied in place.
     through_sums : float
@@ -80,7 +81,7 @@ class Factors(NamedTuple):
     stream_speed: float
 
 
-AMD = Factors(
+AVX512_BF16 = Factors(
     tap=0,
     tile=95,
     block=525,

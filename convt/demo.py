@@ -34,7 +34,16 @@ def bilinear_weights(factor: int, channels: int) -> np.ndarray:
 
 
 def main(output: str) -> int:
-    """Run the demo; write the picture to `output`. Returns 0, or 1 if the result is wrong."""
+    """Run the demo; write the picture to `output`. Returns 0, or 1 if the result is wrong.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder of `output` does not exist; before anything is computed.
+    """
+    picture = Path(output).resolve()
+    if not picture.parent.is_dir():
+        raise FileNotFoundError(f"output: expected a file in an existing folder, got {output}")
     try:
         from matplotlib import cbook, image
     except ImportError:
@@ -67,7 +76,7 @@ def main(output: str) -> int:
     print(f"enlarged     {y.shape[3]} x {y.shape[2]}, depthwise bilinear kernel {w.shape[2:]}, strides {FACTOR}")
     print(f"time         {median(seconds) * 1e3:.2f} ms, median of {RUNS} runs")
     print(f"error        {error:.1e}, largest difference from the float64 reference (values 0 to 1)")
-    print(f"picture      {Path(output).resolve()} (a detail; left: pixels repeated, right: convt)")
+    print(f"picture      {picture} (a detail; left: pixels repeated, right: convt)")
     plan = layer.explain(x.shape)
     print(f"isa          {plan['isa']}, {plan['threads']} threads")
     if error > 1e-6:

@@ -213,8 +213,8 @@ class _Rules:
         geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
         if math.prod(max(n, 1) for n in geometry.output_shape) > MOST_OUTPUTS:
             raise ValueError(
-                f"{cause}: expected an output whose bytes int64 can count, got shape {geometry.output_shape}, "
-                "which overflows it"
+                f"{cause}: expected an output whose bytes int64 can count, got shape "
+                f"{shown(geometry.output_shape)}, which overflows it"
             )
         return geometry
 
@@ -255,8 +255,8 @@ class OnnxRules(_Rules):
         self.dilations = self._per_axis(dilations, "dilations", 1, 1)
         if kernel_shape is not None and self._per_axis(kernel_shape, "kernel_shape", 1) != self.kernel:
             raise ValueError(
-                f"kernel_shape: expected {self.kernel}, the kernel of {self.argument('w')}, "
-                f"got {tuple(kernel_shape)}"
+                f"kernel_shape: expected {shown(self.kernel)}, the kernel of {self.argument('w')}, "
+                f"got {shown(tuple(kernel_shape))}"
             )
         self.output_padding = self._per_axis(output_padding, "output_padding", 0, 0)
         for a, (extra, stride, dilation) in enumerate(
@@ -272,7 +272,8 @@ class OnnxRules(_Rules):
             self.pads = integers(pads, self.argument("pads"), 0, (2 * n,))
             if any(self.pads) and self.auto_pad != "NOTSET":
                 raise ValueError(
-                    f"{self.argument('pads')}: cannot be used with auto_pad {self.auto_pad}, got {self.pads}"
+                    f"{self.argument('pads')}: cannot be used with auto_pad {self.auto_pad}, "
+                    f"got {shown(self.pads)}"
                 )
         self.requested = None
         self.requested_prefix: tuple[int, ...] = ()  # N and M, where output_shape begins with them

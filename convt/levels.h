@@ -42,6 +42,7 @@ typedef struct {
 /* What makes up a tile of `positions_out`: some rows of a class, as many of each of two, or places of one class that
    some taps of one input channel are not for. */
 enum { CONVT_ONE_CLASS, CONVT_TWO_CLASSES, CONVT_SHARED_LOADS };
+enum { CONVT_MOST_RUN = 3 }; /* taps that share the loads of several lines */
 /* Vectors of positions of such a tile, with registers for so many sums, unless loads are shared. Of two classes few
    rows are kept in registers together: enet_up2_16 took 1.03 times as long with eight of each. Where three places are
    interleaved, six registers hold the indices for that. Of 24 sums the compiler moved some to memory and back for each

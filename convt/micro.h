@@ -519,8 +519,8 @@ static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_
     const int zero_vectors = before <= LANES && after <= LANES && LANES <= target_step;
     const int one_vector = n > 0 && n + after <= LANES && before + LANES <= 2 * target_step &&
                            source_step >= (ptrdiff_t)((LANES - n) * sizeof(REAL));
-    /* What the next box packs, where a long row goes on behind these: few outputs of many channels 0.93 to 0.98 (Zen 4).
-       Several rows took up to 1.1 times as long with it (Zen 5). */
+    /* What the next box packs, where a long row goes on behind these: few outputs of many channels 0.93 to 0.98 (Zen
+       4). Several rows took up to 1.1 times as long with it (Zen 5). */
     const ptrdiff_t ahead = count > 1 ? 0 : n * (ptrdiff_t)sizeof(REAL);
     for (ptrdiff_t line = 0; line < count; line++) {
         const int last = line + 1 == count;

@@ -171,7 +171,6 @@ INLINE void NAME(write_tile)(const int outputs, const int vectors, const int kin
 /* Of one input channel, whose taps are for some rows each: what several rows read is loaded once and, where vectors lie
    `across` lines, so is what several taps of a run do. Most loads cross cache lines, and took longer than the products:
    a depthwise layer, kernel 4, stride 2, 64 x 64, took 1.3 times as long. */
-#define MOST_RUN 3 /* as in shared_loads.py */
 INLINE void NAME(shared_loads)(const int rows, const int vectors, const int across, const convt_tap_class *of,
                                const REAL *x, ptrdiff_t x_vector, VECTOR (*sums)[8])
 {
@@ -182,7 +181,7 @@ INLINE void NAME(shared_loads)(const int rows, const int vectors, const int acro
     for (ptrdiff_t t = 0; t < of->taps;) {
         const REAL *line = x + of->tap_offset[t];
         const int run = across ? of->runs[t] : 1;
-        VECTOR inputs[8 + MOST_RUN - 1];
+        VECTOR inputs[8 + CONVT_MOST_RUN - 1];
 #define RUN(n)                                                                                                         \
     {                                                                                                                  \
         UNROLLED (v, vectors + (n) - 1)                                                                                \
@@ -197,8 +196,8 @@ INLINE void NAME(shared_loads)(const int rows, const int vectors, const int acro
         t += n;                                                                                                        \
         w += (n) * rows;                                                                                               \
     }
-        if (run == MOST_RUN)
-            RUN(MOST_RUN)
+        if (run == CONVT_MOST_RUN)
+            RUN(CONVT_MOST_RUN)
         else if (run == 2)
             RUN(2)
         else
@@ -239,7 +238,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 }
 
 /* Of one channel there are registers for the inputs of a run and a weight besides, and tiles divide lines evenly. */
-#define SHARED_LOADS_SPARE(rows) ((OPERANDS - MOST_RUN) / ((rows) + 1))
+#define SHARED_LOADS_SPARE(rows) ((OPERANDS - CONVT_MOST_RUN) / ((rows) + 1))
 #define SHARED_LOADS_VECTORS(rows)                                                                                     \
     (SHARED_LOADS_SPARE(rows) > 8 ? 8 : SHARED_LOADS_SPARE(rows) < 2 ? 1 : SHARED_LOADS_SPARE(rows) / 2 * 2)
 #define TILE_VECTORS(rows, kind, places)                                                                               \
@@ -462,4 +461,3 @@ static void NAME(positions_out)(int rows, int kind, int places, const convt_tap_
 #undef TILE_VECTORS
 #undef SHARED_LOADS_VECTORS
 #undef SHARED_LOADS_SPARE
-#undef MOST_RUN

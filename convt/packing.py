@@ -4,7 +4,8 @@ import numpy as np
 
 from convt.arrays import dtype_name
 
-SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
+# What phases of rows sum up in.
+ROW_SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
 
 
 def widen(array: np.ndarray, dtype: type) -> np.ndarray:
@@ -23,7 +24,7 @@ def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
     inner = kernel[-1]
     outer = int(np.prod(kernel[:-1], dtype=np.int64))
     tiles = -(-outputs // tile)
-    wide = widen(w, SUM_DTYPE[w.dtype.name]).reshape(group, channels // group, outputs, outer, inner)
+    wide = widen(w, ROW_SUM_DTYPE[w.dtype.name]).reshape(group, channels // group, outputs, outer, inner)
     packed = np.zeros((group, tiles, outer, channels // group, inner, tile), wide.dtype)
     for t in range(tiles):
         part = wide[:, :, t * tile : (t + 1) * tile]
@@ -34,8 +35,8 @@ def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
 def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: int) -> np.ndarray:
     """Bias ``(M,)``, or None for zeros, as ``(group, tiles, tile)``; `outputs` channels per group."""
     tiles = -(-outputs // tile)
-    packed = np.zeros((group, tiles * tile), SUM_DTYPE[dtype])
-    packed[:, :outputs] = bias_of_sums(b, SUM_DTYPE[dtype], group * outputs).reshape(group, outputs)
+    packed = np.zeros((group, tiles * tile), ROW_SUM_DTYPE[dtype])
+    packed[:, :outputs] = bias_of_sums(b, ROW_SUM_DTYPE[dtype], group * outputs).reshape(group, outputs)
     return packed.reshape(group, tiles, tile)
 
 

@@ -11,7 +11,7 @@ from convt._box_table import BoxTable
 from convt._levels import ROW_TILE
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
-from convt.dtypes import ITEMSIZE
+from convt.dtypes import ITEMSIZE, VECTOR_DTYPE
 from convt.geometry import Geometry
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
@@ -179,8 +179,7 @@ class BoxPlan(Plan):
         return self.table.workspace
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
-        dtype = np.float64 if self.dtype == "float64" else np.float32
-        bias = bias_of_sums(b, dtype, self.y_shape[1])
+        bias = bias_of_sums(b, VECTOR_DTYPE[self.dtype], self.y_shape[1])
         return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.once, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
@@ -205,7 +204,7 @@ class NativePlan(Plan):
     def __init__(self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str) -> None:
         super().__init__(geometry, dtype, isa, threads, reason)
         self.pack_key = (self.path,)
-        self.sum_dtype = np.float64 if dtype == "float64" else np.float32
+        self.sum_dtype = VECTOR_DTYPE[dtype]
         columns = geometry.group_outputs * geometry.kernel_positions
         parts = -(-2 * threads // geometry.group) if threads > 1 else 1
         self.strip = _native.strip_size(columns, geometry.batch, parts)

@@ -1,7 +1,6 @@
 """From geometry to plan: the path of the least estimate, its boxes, and how many threads these are worth."""
 
 import math
-import os
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from convt.tiling import Cells, cut
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
 # every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
 PACKED_USE = 0.5
+MOST_NATIVE_IMAGES = 6
 
 FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
 
@@ -36,9 +36,6 @@ FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widen
 # two took 0.57 (float32) and 0.63 of the time (bfloat16; random layers).
 CYCLES_PER_THREAD = 50_000
 NATIVE_CYCLES = 0.25  # of a weight that is read once: 1.6 to 6 MB, all dtypes, Zen 5
-
-# Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
-MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
 # Scratch bytes per thread. Kernels of thousands of positions, whose sums of whole tiles take more, go another way.
 MOST_WORKSPACE = 4 << 20
@@ -59,7 +56,7 @@ class Call(NamedTuple):
     def reads_weights_once(self) -> bool:
         """Whether images are so few and small that packing weights would take longer than multiplying by them."""
         geometry = self.geometry
-        few = geometry.batch <= 6 and all(axis.input == 1 for axis in geometry.axes)
+        few = geometry.batch <= MOST_NATIVE_IMAGES and all(axis.input == 1 for axis in geometry.axes)
         return few and min(geometry.in_channels, *geometry.output_shape) > 0
 
     @property
@@ -70,7 +67,7 @@ class Call(NamedTuple):
 
     def threads_for(self, cycles: float) -> int:
         """Threads that are worth waking for work of so many cycles."""
-        return int(max(1, min(self.threads, MOST_THREADS, cycles / CYCLES_PER_THREAD)))
+        return int(max(1, min(self.threads, cycles / CYCLES_PER_THREAD)))
 
     def by_rows(self, reason: str) -> Plan:
         """In phases of rows."""

@@ -3,10 +3,10 @@ group."""
 
 from collections.abc import Sequence
 
+from convt._levels import MOST_RUN
 from convt.tiling import BoxLayout, TapClass
 
 MAX_SHARED_ROWS = 4  # that leave registers for what they load; more if a row has more places
-MOST_RUN = 3  # taps, as in micro_positions.h
 
 
 def shares_loads(layout: BoxLayout) -> bool:

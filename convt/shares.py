@@ -68,7 +68,7 @@ def deal(work: Work, cycles: float, packs_panels: bool, threads: int) -> Tasks:
 
 
 def part_widths(blocks: int, parts: int) -> list[int]:
-    """Blocks of each of so many parts of them."""
+    """Blocks of each of so many parts of them, as `run_task` of _box_compute cuts them."""
     return [(part + 1) * blocks // parts - part * blocks // parts for part in range(parts)]
 
 

@@ -1,9 +1,9 @@
 """How many threads a call may use, and why.
 
-An explicit ``n_threads`` is taken as given. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's limit of the moment
-(``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the container's
-CPU quota allow. A child made by ``fork`` runs one thread: GNU's OpenMP deadlocks there, because the child
-inherits the record of a pool whose threads it does not have.
+An explicit ``n_threads`` is taken as given, up to `MOST_THREADS`. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's
+limit of the moment (``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the
+container's CPU quota allow. A child made by ``fork`` runs one thread: GNU's OpenMP deadlocks there, because the
+child inherits the record of a pool whose threads it does not have.
 """
 
 import os
@@ -11,6 +11,9 @@ from functools import cache
 
 from convt._machine import openmp_limit, processors
 from convt.arguments import integer, shown
+
+# Where the system refuses a thread, OpenMP ends the process: no call asks for more than this.
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
 _forked = False
 
@@ -38,7 +41,7 @@ def explain(n_threads: int | None) -> tuple[int, str]:
     if _forked:
         return 1, "this process was forked"
     if n_threads is not None:
-        return n_threads, "n_threads"
+        return min(n_threads, MOST_THREADS), "n_threads"
     wanted, why = _environment(os.environ.get("CONVT_NUM_THREADS"))
     if wanted is None:
         wanted, why = openmp_limit(), "OpenMP's limit"
@@ -61,12 +64,11 @@ def _environment(text: str | None) -> tuple[int | None, str]:
 def cpu_quota(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
     """Processors that the control groups of this process grant, rounded up; None without a limit."""
     try:
-        lines = _read(proc).splitlines()
+        lines = [line.split(":", 2) for line in _read(proc).splitlines() if line.count(":") > 1]
     except OSError:
         return None
     limits = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
+    for _, controllers, path in lines:
         if controllers and "cpu" not in controllers.split(","):
             continue
         mount = os.path.join(root, "cpu") if controllers else root
@@ -81,7 +83,7 @@ def cpu_quota(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> 
 
 def _read(*path: str) -> str:
     """The text of a file. (pathlib would take a third of convt's import.)"""
-    with open(os.path.join(*path)) as file:
+    with open(os.path.join(*path), encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 

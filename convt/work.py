@@ -6,7 +6,7 @@ from functools import cached_property
 
 from convt._box_table import TOGETHER, row_tile
 from convt._levels import MANY_SUMS, PAGE, TileLimits
-from convt.cost_factors import AMD, OTHERS, Factors
+from convt.cost_factors import AVX512_BF16, OTHERS, Factors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.one_pass import OnePass, find_one_pass
@@ -96,7 +96,12 @@ class Work:
     @property
     def factors(self) -> Factors:
         """Those of estimates."""
-        return AMD if self.isa == "avx512_bf16" else OTHERS
+        return AVX512_BF16 if self.isa == "avx512_bf16" else OTHERS
+
+    @property
+    def along_places(self) -> bool:
+        """Whether lanes along channels hold places of one channel, which follow each other in many outputs."""
+        return self.path.along_channels and self.block == 1 and self.layout.axes[-1].stride >= self.lanes
 
     @property
     def dots(self) -> bool:

@@ -339,6 +339,12 @@ def test_reference_mistake(error, names, mistake):
         convt.reference.conv_transpose(**arguments)
 
 
+def test_messages_on_many_axes_stay_short():
+    with pytest.raises(ValueError, match=r"^x_shape") as caught:
+        convt.output_shape((1, 1) + (2,) * 1000, (1, 1) + (1,) * 1000)
+    assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("arguments", [("x_shape", (None, W.shape)), ("w_shape", (X.shape, 7))])
 def test_output_shape_names_its_own_arguments(arguments):
     name, shapes = arguments

@@ -98,6 +98,22 @@ def test_demo_without_matplotlib_says_what_to_install(monkeypatch):
         main(["demo"])
 
 
+def test_demo_names_a_folder_that_does_not_exist(tmp_path, capsys):
+    pytest.importorskip("matplotlib.image", reason="needs the demo extra")
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "--output", str(tmp_path / "missing" / "picture.png")])
+    assert caught.value.code == 1
+    assert "missing" in capsys.readouterr().err
+
+
+def test_info_command_names_a_level_that_does_not_exist(monkeypatch, capsys):
+    monkeypatch.setenv("CONVT_ISA", "avx1024")
+    with pytest.raises(SystemExit) as caught:
+        main(["info"])
+    assert caught.value.code == 1
+    assert capsys.readouterr().err.startswith("CONVT_ISA: expected")
+
+
 def test_demo_writes_the_picture(tmp_path, capsys):
     image = pytest.importorskip("matplotlib.image", reason="needs the demo extra")
     picture = tmp_path / "picture.png"

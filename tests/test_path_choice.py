@@ -1,4 +1,4 @@
-"""Which path is chosen, and that every one is reached."""
+"""Which path is chosen, and that every one is reached; that of groups by `test_depthwise`."""
 
 import numpy as np
 import pytest
@@ -135,20 +135,22 @@ def test_one_call_gives_the_same_bits_on_any_number_of_threads(level, dtype, val
     np.testing.assert_allclose(one.astype(np.float64), exact, rtol=rtol, atol=atol)
 
 
-def test_refused_operands_take_the_same_path_on_any_number_of_threads():
+@pytest.mark.parametrize("level", [level for level in LEVELS if most_pieces(level)])
+def test_refused_operands_take_the_same_path_on_any_number_of_threads(level):
     """Blocks that are not shared equally are no panels: then tiles, not panels of them, refuse an operand."""
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 512, 7, 7), (512, 160, 4, 4)))
     x[0, 3, 2, 2] = 1e-35
     attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1], "precision": "medium"}
-    one, *others = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 3))
+    with forced((level, None)):
+        assert "tiles" in convt.ConvTranspose(w, **attributes).explain(x.shape)["kernel"]
+        one, *others = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 3))
     for other in others:
         np.testing.assert_array_equal(bits(other), bits(one))
 
 
-def test_products_of_many_places_are_packed_as_a_layer_packs_them():
+@pytest.mark.parametrize("level", LEVELS)
+def test_products_of_many_places_are_packed_as_a_layer_packs_them(level):
     """By kernel positions these take several boxes, which are not multiplied in panels."""
     shapes = (20, 512, 1, 1), (512, 64, 20, 20), {}
-    assert path_of(LEVELS[-1], np.float64, *shapes, once=True) == path_of(
-        LEVELS[-1], np.float64, *shapes, once=False
-    )
+    assert path_of(level, np.float64, *shapes, once=True) == path_of(level, np.float64, *shapes, once=False)

@@ -5,7 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from convt.shares import KEPT_CYCLES, KEPT_OUTPUTS, SHARED_WEIGHTS, Tasks, busiest, chain_cells, deal, splits
+from convt.shares import (
+    KEPT_CYCLES,
+    KEPT_OUTPUTS,
+    SHARED_WEIGHTS,
+    Tasks,
+    busiest,
+    chain_cells,
+    deal,
+    part_widths,
+    splits,
+)
 from convt.tiling import BoxAxis, BoxLayout
 
 
@@ -45,8 +55,7 @@ def test_a_single_box_is_split_into_several_tasks_for_each_thread():
 def test_boxes_that_differ_are_split_into_shares_that_do_not(rows, blocks):
     boxes = layout((1, rows, 8), (1, -(-rows // 2), 8))
     parts = splits(boxes, 1, blocks, 2)
-    widths = [(i + 1) * blocks // parts - i * blocks // parts for i in range(parts)]
-    tasks = [size * width for size in chain_cells(boxes) for width in widths]
+    tasks = [size * width for size in chain_cells(boxes) for width in part_widths(blocks, parts)]
     assert busiest(tasks, 2) <= 1.1 * sum(tasks) / 2 < busiest([size * blocks for size in chain_cells(boxes)], 2)
 
 

@@ -33,7 +33,7 @@ def roomy(monkeypatch):
 
 
 def test_explicit_number_is_taken_as_given(roomy):
-    assert threads.explain(100) == (100, "n_threads")
+    assert threads.explain(50) == (50, "n_threads")
 
 
 def test_environment_before_openmp(roomy, monkeypatch):
@@ -140,7 +140,7 @@ def test_no_more_threads_than_tasks(monkeypatch):
 
 def test_a_call_asks_for_no_more_threads_than_the_limit():
     layer = convt.ConvTranspose(np.ones((512, 512, 16), np.float32), n_threads=10**6)
-    assert layer.explain((1024, 512, 4096))["threads"] <= planner.MOST_THREADS
+    assert layer.explain((1024, 512, 4096))["threads"] <= threads.MOST_THREADS
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,13 @@ def test_quota_of_control_groups(tmp_path, files, wanted):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert threads.cpu_quota(str(tmp_path / "proc"), str(tmp_path / "root")) == wanted
+
+
+def test_quota_of_groups_with_names_of_any_bytes(tmp_path):
+    (tmp_path / "proc").write_bytes(b"odd\n0::/b\xf6x\n")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "cpu.max").write_text("200000 100000")
+    assert threads.cpu_quota(str(tmp_path / "proc"), str(tmp_path / "root")) == 2
 
 
 def test_quota_without_control_groups(tmp_path):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from convt import isa, paths, planner
 from convt._levels import most_pieces, multiplies_words
 
-# Every path of every level that this machine has; those of vectors are the same where there are pieces besides.
+# Every path of every level that this machine has, but that of groups (`test_depthwise`); those of vectors are the
+# same where there are pieces besides.
 LEVELS = [level for level in isa.available() if level != "generic"]
 VECTOR_LEVELS = [level for level in LEVELS if not most_pieces(level)]
 WORD_LEVELS = [level for level in LEVELS if multiplies_words(level)]
