@@ -17,6 +17,16 @@ from setuptools.command.build_ext import build_ext
 # No -march: the build must run on every processor of the architecture.
 FLAGS = ["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math"]
 
+# Here, not at the head of modules: those do not hold for the inline functions of .pxd files, of which bounds and divisors
+# were checked so. The loops compute indices that lie inside, and divide what is not negative.
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+}
+
 PROBE = r"""
 #include <omp.h>
 #include <stdio.h>
@@ -113,6 +123,7 @@ if __name__ == "__main__":  # not in the processes that Cython starts
                 extension("_native"),
                 extension("_weight_panels"),
             ],
+            compiler_directives=DIRECTIVES,
             nthreads=os.cpu_count() or 1,
         ),
         cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The sums of one block of output channels of a box, lanes along channels, in a scratch that stays in cache.
 
 The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output, slice by slice
@@ -23,19 +22,20 @@ cdef inline const tap_t *find_run_taps(
 ) noexcept nogil:
     """The taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
     left out; `inside` has room for the list then."""
-    cdef Py_ssize_t a, t, first = classes.first_tap[i]
+    cdef Py_ssize_t a, t, first = classes.first_tap[i], n_taps = classes.taps(i)
     cdef const tap_t *taps = classes.as_taps(i)
-    cdef int64_t cell, place
+    cdef int64_t cell, place, input
     for a in range(table.run_axis - 1, 0, -1):
         cell = box.begin[a] + run % box.size[a]
         run //= box.size[a]
-        for t in range(classes.taps(i)):
+        input = table.axes[a, INPUT]
+        if cell + table.axes[a, ORIGIN] >= 0 and cell + table.axes[a, REACH] < input:
+            continue
+        for t in range(n_taps):  # without branches, which would not be foreseen
             place = cell + classes.shifts[first + t, a - 1]
-            if place < 0 or place >= table.axes[a, INPUT]:
-                if taps != inside:
-                    memcpy(inside, taps, classes.taps(i) * sizeof(tap_t))
-                    taps = inside
-                inside[t].offset = NO_TAP
+            inside[t].offset = taps[t].offset if 0 <= place < input else NO_TAP
+            inside[t].before = inside[t].after = 0
+        taps = inside
     return taps
 
 
@@ -45,8 +45,9 @@ cdef inline const tap_t *find_tile_taps(
 ) noexcept nogil:
     """The taps of a run for a tile of `positions` of its row, the first of which is its cell number `cell`: with up to
     `MOST_ZEROS` that they meet beyond either end of the input. `at_end` has room for the list then."""
-    cdef Py_ssize_t axis = table.n_axes - 1, t, first = classes.first_tap[i], gap = table.gap
+    cdef Py_ssize_t axis = table.n_axes - 1, t, n, first = classes.first_tap[i], gap = table.gap
     cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
+    cdef int32_t before, after
     if not table.row_runs or positions < WAITING_POSITIONS:
         return taps
     if cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0:
@@ -54,8 +55,11 @@ cdef inline const tap_t *find_tile_taps(
     for t in range(classes.taps(i)):
         shift = classes.shifts[first + t, axis - 1]
         at_end[t].offset = taps[t].offset
-        at_end[t].before = <int32_t> max(0, min(MOST_ZEROS, (gap - 1 - cell - shift) // gap))
-        at_end[t].after = <int32_t> max(0, min(MOST_ZEROS, (gap - 1 + beyond + shift) // gap))
+        before = after = 0
+        for n in range(MOST_ZEROS):
+            before += cell + shift + n * gap < 0
+            after += beyond + shift - n * gap > 0
+        at_end[t].before, at_end[t].after = before, after
     return at_end
 
 

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The sums of one block of output channels of a box, lanes along positions, in a scratch that stays in cache.
 
 Packed input is multiplied chunk by chunk, class by class. With columns first every input is multiplied by every kernel

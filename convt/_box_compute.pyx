@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The vectorised levels: boxes of cells, multiplied by micro-kernels.
 
 `convt.tiling` explains cells, classes, boxes and runs. A task is a chain of boxes, mostly of one, some groups, mostly

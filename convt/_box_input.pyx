@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The input of a box, packed whole or portion by portion: zeros around it, ordered as micro-kernels read it."""
 
 from libc.stdint cimport uint16_t

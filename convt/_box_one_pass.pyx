@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Boxes multiplied and stored in one pass: sums in registers are written as outputs, or to a few lines in between.
 
 With lanes along positions, where a row of outputs takes its places from one class or two (`multiply_and_store`), or in

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The sums of a box, written to the outputs once: places interleaved, rounded to the storage type."""
 
 from libc.stdint cimport int64_t, uint16_t

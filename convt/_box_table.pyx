@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """A box layout and the kernels of a level, as the loops over boxes and weights read them."""
 
 cimport cython

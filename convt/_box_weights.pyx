@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Weights in the layouts that the kernels of boxes read.
 
 A block of output channels is packed per class and tile as ``[tap][channel][column]``, columns being the block's

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Phases of rows, in plain loops: the generic level, and what other levels have no better way for.
 
 Output index ``o`` of an axis belongs to the phase ``(o + pad) % stride``; every tap ``k`` whose

@@ -1,4 +1,3 @@
-# cython: language_level=3
 """The levels of this build: micro-kernels for an instruction set, compiled here."""
 
 from cpython.pyport cimport PY_SSIZE_T_MAX

@@ -1,4 +1,3 @@
-# cython: language_level=3
 """What the build and the machine give to threads, and how these round."""
 
 cdef extern from "machine.h" nogil:

@@ -1,4 +1,3 @@
-# cython: language_level=3
 """Memory of large arrays, kept and used again once nothing refers to it.
 
 The zeroing of new pages can take longer than all the arithmetic: 45 MB of results 18 ms instead of 10. malloc takes
@@ -60,7 +59,7 @@ cdef class Reserve:
                 return block
         block = np.empty(size, np.uint8)
         blocks.append(block)
-        del blocks[:-2]  # while one is filled, its predecessor often still has a name
+        del blocks[: max(0, len(blocks) - 2)]  # while one is filled, its predecessor often still has a name
         return block
 
 

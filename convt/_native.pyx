@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Images of one input position: a matrix product with the weights as they are, each read once.
 
 ``(C, M/group * prod(K))`` already is the right operand, and every product is the only term of one output.

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Weights that are used once: read where they lie or packed by whoever multiplies them, a panel of columns or a block
 at a time."""
 
