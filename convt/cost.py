@@ -325,7 +325,7 @@ def channel_cycles(work: Work) -> float:
         of_class = -(-n // work.vectors)
         begun += work.factors.tap * taps * of_class
         tiles += of_class
-        once += work.factors.listed * listed_cycles(work, c.shifts, block * len(c.places))
+        once += listed_cycles(work, c.shifts, block * len(c.places))
     # Several taps read the input again, and the zeros between rows that are joined.
     again = (work.factors.images if layout.image_runs else 1) * (1.03 if layout.most_taps > 1 else 0.98)
     positions, tiles_of_columns = work.positions_and_tiles

@@ -15,8 +15,6 @@ class Factors(NamedTuple):
     ----------
     tap, tile, block : float
         Lanes along channels, to begin a tap of a tile's position, a tile, and a block of channels of a box.
-    listed : float
-        Times what it takes to find the taps that a run leaves out.
     packed, written : dict of int to float
         To pack an element of the input, and to write an output.
     slow_outputs : bool
@@ -55,7 +53,6 @@ class Factors(NamedTuple):
     tap: float
     tile: float
     block: float
-    listed: float
     packed: dict[int, float]
     written: dict[int, float]
     slow_outputs: bool
@@ -85,7 +82,6 @@ AVX512_BF16 = Factors(
     tap=0,
     tile=95,
     block=525,
-    listed=2.4,
     packed={2: 1.75, 4: 0.52, 8: 0.92},
     written={2: 1.04, 4: 0.08, 8: 0.8},
     slow_outputs=False,
@@ -114,7 +110,6 @@ OTHERS = Factors(
     tap=2,
     tile=100,
     block=0,
-    listed=1,
     packed={2: 1.1, 4: 0.45, 8: 0.9},
     written={2: 1.45, 4: 0.58, 8: 1.0},
     slow_outputs=True,
