@@ -18,12 +18,11 @@ from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, pan
 
 
 cdef inline const tap_t *find_run_taps(
-    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, tap_t *inside
+    BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, const tap_t *taps, tap_t *inside
 ) noexcept nogil:
-    """The taps of class i. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
+    """The taps of class i for a run. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
     left out; `inside` has room for the list then."""
     cdef Py_ssize_t a, t, first = classes.first_tap[i], n_taps = classes.taps(i)
-    cdef const tap_t *taps = classes.as_taps(i)
     cdef int64_t cell, place, input
     for a in range(table.run_axis - 1, 0, -1):
         cell = box.begin[a] + run % box.size[a]
@@ -34,7 +33,7 @@ cdef inline const tap_t *find_run_taps(
         for t in range(n_taps):  # without branches, which would not be foreseen
             place = cell + classes.shifts[first + t, a - 1]
             inside[t].offset = taps[t].offset if 0 <= place < input else NO_TAP
-            inside[t].before = inside[t].after = 0
+            inside[t].before, inside[t].after = taps[t].before, taps[t].after
         taps = inside
     return taps
 
@@ -126,12 +125,14 @@ cdef void multiply_runs(
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth, gap = table.gap
     cdef Py_ssize_t tiles, count, part, begin, some, nth, slice = table.depth if table.pieces else table.slice
     cdef int64_t cell
+    cdef bint one_tile
     cdef const tap_t *taps
+    cdef const tap_t *of_run
     cdef const tap_t *of_tile
     cdef const real_t *w
     cdef const real_t *soon
     for i in range(classes.n):
-        n_taps, taps = classes.taps(i), classes.as_taps(i)
+        n_taps = classes.taps(i)
         w = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
         step = table.padded(n) if table.columns_first else table.sums_step(n)
@@ -139,6 +140,12 @@ cdef void multiply_runs(
         while done < n:
             tile = table.tile_width(n - done)
             tiles = runs * gap * count_tiles(table, (length + gap - 1) // gap, tile)
+            one_tile = tiles == runs and gap == 1  # a run: what it meets at its ends is the same for all
+            taps = classes.as_taps(i)
+            if one_tile:
+                taps = find_tile_taps(
+                    table, classes, i, box.begin[table.n_axes - 1], length, taps, scratch.tile_taps
+                )
             # Each tile of positions fetches its share of the weights that come next.
             soon_step = (tile + tiles - 1) // tiles
             for first from 0 <= first < table.depth by slice:
@@ -147,8 +154,9 @@ cdef void multiply_runs(
                 for part in range(runs * gap):
                     run, begin = part // gap, part % gap
                     base = run_begin(table, box, run)
+                    of_run = taps
                     if not table.along_groups:  # in which to find them takes longer than to multiply by zeros
-                        taps = find_run_taps(table, classes, box, i, run, scratch.run_taps)
+                        of_run = find_run_taps(table, classes, box, i, run, taps, scratch.run_taps)
                     some = (length - begin + gap - 1) // gap
                     count = count_tiles(table, some, tile)
                     p_end = 0
@@ -157,7 +165,9 @@ cdef void multiply_runs(
                         soon = w + n_taps * depth * (tile + nth * soon_step)
                         nth += 1
                         cell = box.begin[table.n_axes - 1] + begin + p * gap
-                        of_tile = find_tile_taps(table, classes, i, cell, p_end - p, taps, scratch.tile_taps)
+                        of_tile = of_run
+                        if not one_tile:
+                            of_tile = find_tile_taps(table, classes, i, cell, p_end - p, of_run, scratch.tile_taps)
                         multiply_tile(
                             table, p_end - p, tile, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
