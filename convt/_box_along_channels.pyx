@@ -20,8 +20,8 @@ from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, pan
 cdef inline const tap_t *find_run_taps(
     BoxTable table, ClassList classes, const Box *box, Py_ssize_t i, Py_ssize_t run, const tap_t *taps, tap_t *inside
 ) noexcept nogil:
-    """The taps of class i for a run. Those that only meet what lies beyond the input, on the axes that a run has one cell of, are
-    left out; `inside` has room for the list then."""
+    """`taps` of class i for a run. Those that only meet what lies beyond the input, on the axes that a run has one cell
+    of, are left out; `inside` has room for the list then."""
     cdef Py_ssize_t a, t, first = classes.first_tap[i], n_taps = classes.taps(i)
     cdef int64_t cell, place, input
     for a in range(table.run_axis - 1, 0, -1):
@@ -42,7 +42,7 @@ cdef inline const tap_t *find_tile_taps(
     BoxTable table, ClassList classes, Py_ssize_t i, int64_t cell, Py_ssize_t positions, const tap_t *taps,
     tap_t *at_end,
 ) noexcept nogil:
-    """The taps of a run for a tile of `positions` of its row, the first of which is its cell number `cell`: with up to
+    """`taps` of class i for a tile of `positions` of a row, the first of which is its cell number `cell`: with up to
     `MOST_ZEROS` that they meet beyond either end of the input. `at_end` has room for the list then."""
     cdef Py_ssize_t axis = table.n_axes - 1, t, n, first = classes.first_tap[i], gap = table.gap
     cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
