@@ -17,8 +17,8 @@ from setuptools.command.build_ext import build_ext
 # No -march: the build must run on every processor of the architecture.
 FLAGS = ["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math"]
 
-# Here, not at the head of modules, as those do not hold for the inline functions of .pxd files. The loops compute
-# indices that lie inside, and divide what is not negative.
+# Here, not at the head of modules, as those do not hold for the inline functions of .pxd files. Indices lie inside
+# and do not count from the end, division cuts towards zero, and divisors are not 0.
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,

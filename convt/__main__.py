@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from convt import isa, threads
 from convt.config import show_config
 
 
@@ -15,14 +16,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo = commands.add_parser("demo", help="enlarge a photograph, check it, write a before/after picture")
     demo.add_argument("--output", default="convt-demo.png", help="picture to write (default: %(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        if options.command == "demo":
-            from convt.demo import main as run_demo
-
-            return run_demo(options.output)
-        show_config()
-    except (ValueError, OSError) as error:  # of the environment's variables, or the picture's place
+    try:  # the environment's variables
+        isa.choose()
+        threads.resolve(None)
+    except ValueError as error:
         parser.exit(1, f"{error}\n")
+    if options.command == "demo":
+        from convt.demo import main as run_demo
+
+        return run_demo(options.output)
+    show_config()
     return 0
 
 

@@ -140,7 +140,8 @@ cdef void multiply_runs(
         while done < n:
             tile = table.tile_width(n - done)
             tiles = runs * gap * count_tiles(table, (length + gap - 1) // gap, tile)
-            one_tile = tiles == runs and gap == 1  # a run: what it meets at its ends is the same for all
+            # Of runs of one tile each, of the same cells of their rows, what it meets at its ends is found once.
+            one_tile = tiles == runs and gap == 1
             taps = classes.as_taps(i)
             if one_tile:
                 taps = find_tile_taps(

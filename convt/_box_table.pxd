@@ -65,7 +65,7 @@ cdef class BoxTable:
     cdef bint words  # lanes along positions, of words of two channels
     cdef bint guarded  # pieces or words: operands are of limited magnitude
     cdef Py_ssize_t channel_pairs  # of input, which products of pieces are made of
-    cdef Py_ssize_t packed_pairs  # the same with zeros beside them, as they are packed
+    cdef Py_ssize_t packed_pairs  # the same as they are packed, to whole registers
     cdef Py_ssize_t unit  # positions that tiles are made of whole ones of, with lanes along channels
     # Input channels that all taps of a tile are multiplied by before the next ones. It is part of the order of
     # summation, so that nothing it follows from may depend on threads.

@@ -103,7 +103,7 @@ cdef class BoxTable:
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
         self.in_channels = work.in_channels
-        self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels)
+        self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels) if self.pieces else 0
         self.out_channels = geometry.group_outputs
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
@@ -333,7 +333,8 @@ cdef class BoxTable:
         return MOST_TILE_VECTORS if not self.pieces or self.columns_first else 0
 
     cdef count_output_tiles(self):
-        """See that the tiles of a block are no more than there is room for; block 0 has as many as any."""
+        """See that there is room for the tiles of a block, as `list_outputs` of _box_one_pass lists them; block 0 has
+        as many as any."""
         cdef Py_ssize_t i, left, tiles = 0, together = 2 if self.pairs else 1
         for i from 0 <= i < self.classes.n by together:
             left = self.columns(self.classes, 0, i)

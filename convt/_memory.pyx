@@ -1,3 +1,4 @@
+# cython: wraparound=True
 """Memory of large arrays, kept and used again once nothing refers to it.
 
 The zeroing of new pages can take longer than all the arithmetic: 45 MB of results 18 ms instead of 10. malloc takes
@@ -59,7 +60,7 @@ cdef class Reserve:
                 return block
         block = np.empty(size, np.uint8)
         blocks.append(block)
-        del blocks[: max(0, len(blocks) - 2)]  # while one is filled, its predecessor often still has a name
+        del blocks[:-2]  # while one is filled, its predecessor often still has a name
         return block
 
 

@@ -31,7 +31,7 @@ class Factors(NamedTuple):
         Lanes along positions, of a vector of sums for each channel; packed strip by strip.
     several_taps : (float, float)
         The same of several taps, whose loads cross cache lines, of classes of fewer than `MAX_ROWS` columns and of
-        more.
+        others.
     wide_columns : float
         Times the multiply-adds of columns first, but of few that are multiplied in place.
     through_sums : float

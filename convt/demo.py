@@ -7,6 +7,7 @@ from statistics import median
 import numpy as np
 
 from convt import reference
+from convt.arguments import shown
 from convt.layer import ConvTranspose
 
 FACTOR = 3
@@ -38,12 +39,12 @@ def main(output: str) -> int:
 
     Raises
     ------
-    FileNotFoundError
-        If the folder of `output` does not exist; before anything is computed.
+    SystemExit
+        If the folder of `output` does not exist, or matplotlib is not installed; before anything is computed.
     """
     picture = Path(output).resolve()
     if not picture.parent.is_dir():
-        raise FileNotFoundError(f"output: expected a file in an existing folder, got {output}")
+        raise SystemExit(f"output: expected a file in an existing folder, got {shown(output)}")
     try:
         from matplotlib import cbook, image
     except ImportError:

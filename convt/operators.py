@@ -60,9 +60,9 @@ def conv_transpose(
     out : ndarray, optional
         Where to put the result: its exact shape and dtype, writable, apart from the inputs in memory.
     n_threads : int, optional
-        Threads at most, up to 64 or four per processor. Default: ``CONVT_NUM_THREADS``, or OpenMP's limit of the
-        moment, and never more than affinity and the container's quota allow. A child of ``fork`` runs one. The
-        bits of the result do not depend on it.
+        Threads at most. Default: ``CONVT_NUM_THREADS``, or OpenMP's limit of the moment, and never more than
+        affinity and the container's quota allow. No more than four per processor, or 64 if that is more; a child
+        of ``fork`` runs one. The bits of the result do not depend on it.
     precision : {"highest", "high", "medium"}
         For float32: "highest" is at least as accurate as a chain of fused multiply-adds; "high" errs by about
         5e-6 of the largest result, "medium" multiplies in bfloat16 (3e-3) and sums in float32. The level `amx` is

@@ -27,7 +27,7 @@ from convt.tiling import Cells, cut
 # Images of one position want the weights that they use packed if these are no more than this part of all, read in
 # every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
 PACKED_USE = 0.5
-MOST_NATIVE_IMAGES = 6
+MOST_NATIVE_IMAGES = 6  # of one position; more use weights often enough to be worth packing
 
 FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
 

@@ -1,9 +1,9 @@
 """How many threads a call may use, and why.
 
-An explicit ``n_threads`` is taken as given, up to `MOST_THREADS`. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's
-limit of the moment (``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the
-container's CPU quota allow. A child made by ``fork`` runs one thread: GNU's OpenMP deadlocks there, because the
-child inherits the record of a pool whose threads it does not have.
+An explicit ``n_threads`` is taken as given. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's limit of the moment
+(``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the container's CPU
+quota allow. None of them is more than `MOST_THREADS`. A child made by ``fork`` runs one thread: GNU's OpenMP
+deadlocks there, because the child inherits the record of a pool whose threads it does not have.
 """
 
 import os
@@ -40,8 +40,12 @@ def explain(n_threads: int | None) -> tuple[int, str]:
     """Threads for a call made now, and the reason."""
     if _forked:
         return 1, "this process was forked"
-    if n_threads is not None:
-        return min(n_threads, MOST_THREADS), "n_threads"
+    wanted, why = _by_default() if n_threads is None else (n_threads, "n_threads")
+    return (wanted, why) if wanted <= MOST_THREADS else (MOST_THREADS, "more might be refused")
+
+
+def _by_default() -> tuple[int, str]:
+    """Threads for a call that names no number, and the reason."""
     wanted, why = _environment(os.environ.get("CONVT_NUM_THREADS"))
     if wanted is None:
         wanted, why = openmp_limit(), "OpenMP's limit"

@@ -1,6 +1,7 @@
 """Boxes: their sizes, what they keep of the one before, slices, runs of images, groups, and bounds of scratch."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from ways import LEVELS, VECTOR_LEVELS, bits, every_way, forced, in_pieces
 
 import convt
-from convt import boxes, paths, planner, tiling
+from convt import boxes, isa, paths, planner, tiling
+from convt._box_table import BoxTable
 from convt._levels import tile_limits
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
@@ -43,6 +45,13 @@ def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, num
     found = boxes.Boxes.of(geometry, cells, "float32", "amx", paths.CHANNEL_TILES, 3).for_threads(cells, threads)
     assert found.work.layout.boxes == number
     assert (found.work.layout.box[1] % 16 == 0) == whole
+
+
+def test_tables_have_room_for_so_many_tiles_of_a_block():
+    geometry = Geometry(1, 1, 16, 2048, (Axis(40, 2, 2, 1, 0, 80),))
+    work = boxes.Boxes.of(geometry, cut(geometry), "float32", isa.available()[-1], paths.POSITIONS, 0).work
+    with pytest.raises(ValueError, match=r"^work: expected at most 64 tiles .* got 512"):
+        BoxTable(replace(work, block=2048), False)
 
 
 @given(

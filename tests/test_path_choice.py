@@ -88,9 +88,9 @@ FEW_POSITIONS = pytest.mark.parametrize(
 )
 
 
-def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1):
+def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1, precision="highest"):
     geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
-    return planner.make_plan(geometry, np.dtype(dtype).name, level, threads, once=once).path
+    return planner.make_plan(geometry, np.dtype(dtype).name, level, threads, precision, once=once).path
 
 
 @FEW_POSITIONS
@@ -141,10 +141,14 @@ def test_refused_operands_take_the_same_path_on_any_number_of_threads(level):
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 512, 7, 7), (512, 160, 4, 4)))
     x[0, 3, 2, 2] = 1e-35
-    attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1], "precision": "medium"}
+    attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
     with forced((level, None)):
-        assert "tiles" in convt.ConvTranspose(w, **attributes).explain(x.shape)["kernel"]
-        one, *others = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 3))
+        for n in (1, 2, 3):
+            of_call = x.shape, w.shape, attributes
+            assert "tiles" in path_of(level, np.float32, *of_call, once=True, threads=n, precision="medium")
+        one, *others = (
+            convt.conv_transpose(x, w, n_threads=n, precision="medium", **attributes) for n in (1, 2, 3)
+        )
     for other in others:
         np.testing.assert_array_equal(bits(other), bits(one))
 

@@ -140,7 +140,14 @@ def test_no_more_threads_than_tasks(monkeypatch):
 
 def test_a_call_asks_for_no_more_threads_than_the_limit():
     layer = convt.ConvTranspose(np.ones((512, 512, 16), np.float32), n_threads=10**6)
-    assert layer.explain((1024, 512, 4096))["threads"] <= threads.MOST_THREADS
+    assert layer.explain((1024, 512, 4096))["threads"] == threads.MOST_THREADS
+
+
+@pytest.mark.parametrize(("n_threads", "environment"), [(10**6, "1"), (None, str(10**17))])
+def test_any_number_of_threads_is_limited(roomy, monkeypatch, n_threads, environment):
+    monkeypatch.setattr(threads, "processors", lambda: 0)  # unknown
+    monkeypatch.setenv("CONVT_NUM_THREADS", environment)
+    assert threads.explain(n_threads) == (threads.MOST_THREADS, "more might be refused")
 
 
 @pytest.mark.parametrize(

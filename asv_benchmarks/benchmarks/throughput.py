@@ -14,10 +14,10 @@ SAMPLE = list(LAYERS)[::4]
 class Prepacked:
     """What the suites of prepacked layers share; one thread."""
 
-    def prepare(self, name, dtype="float32", **options):
+    def prepare(self, name, dtype="float32", n_threads=1, precision="highest"):
         layer = LAYERS[name]
         self.x, w, b = arrays(layer, dtype)
-        self.layer = convt.ConvTranspose(w, b, **{"n_threads": 1, **options}, **attributes(layer))
+        self.layer = convt.ConvTranspose(w, b, n_threads=n_threads, precision=precision, **attributes(layer))
         self.out = self.layer(self.x)
 
     def run(self):
@@ -57,7 +57,7 @@ class Threads(Prepacked):
 
 
 class Isa(Prepacked):
-    """Prepacked, one thread, by instruction-set level; `Layer` has the best."""
+    """Prepacked, one thread, by instruction-set level; `Layer` has the best unless `CONVT_ISA` is set."""
 
     params = (SAMPLE[::3], list(available())[:-1])
     param_names = ("layer", "isa")
