@@ -9,6 +9,7 @@ from convt._levels import most_pieces, tile_limits
 from convt.boxes import Boxes
 from convt.coalesce import as_product, coalesce_axes
 from convt.cost import phase_rows_cycles
+from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
 from convt.paths import (
     CHANNEL_TILE_COLUMNS,
@@ -24,10 +25,15 @@ from convt.paths import (
 from convt.plan import BoxPlan, NativePlan, Plan, RowPlan
 from convt.tiling import Cells, cut
 
-# Images of one position want the weights that they use packed if these are no more than this part of all, read in
-# every call: 512 channels, 4 of 16 kernel positions, 0.73 -> 0.20 ms.
+# Images of one position, by the bytes of an element, that a function multiplies by the weights as they are, three at
+# a time: six of floats and doubles took 0.9 to 1.8 times as long as by packed weights, of halves 0.4 to 1.3 (Zen 5).
+MOST_NATIVE_IMAGES = {2: 6, 4: 3, 8: 3}
+# And that a layer does: two to six of floats took 0.40 to 0.71 of the time by packed weights, of doubles 0.32 to
+# 0.95, three to six of halves 0.42 to 0.87 (weights of up to 8 MB); one 0.94 to 1.13, 0.95 to 1.27 and 0.8 to 2.5.
+MOST_NATIVE_IMAGES_OF_LAYERS = {2: 2, 4: 1, 8: 1}
+# Even these are packed if no more than this part of all is used: 512 channels, 4 of 16 kernel positions, 0.73 to 0.20
+# ms.
 PACKED_USE = 0.5
-MOST_NATIVE_IMAGES = 6  # of one position; more use weights often enough to be worth packing
 
 FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
 
@@ -56,8 +62,15 @@ class Call(NamedTuple):
     def reads_weights_once(self) -> bool:
         """Whether images are so few and small that packing weights would take longer than multiplying by them."""
         geometry = self.geometry
-        few = geometry.batch <= MOST_NATIVE_IMAGES and all(axis.input == 1 for axis in geometry.axes)
+        few = geometry.batch <= MOST_NATIVE_IMAGES[ITEMSIZE[self.dtype]]
+        few = few and all(axis.input == 1 for axis in geometry.axes)
         return few and min(geometry.in_channels, *geometry.output_shape) > 0
+
+    @property
+    def packs_for_few_images(self) -> bool:
+        """Whether a layer packs the weights that it reads once in each call."""
+        many = self.geometry.batch > MOST_NATIVE_IMAGES_OF_LAYERS[ITEMSIZE[self.dtype]]
+        return not self.once and (many or used_kernel(self.geometry) <= PACKED_USE)
 
     @property
     def pieces(self) -> int:
@@ -148,7 +161,7 @@ def plan_without_choice(call: Call) -> Plan | None:
     geometry = call.geometry
     if call.isa == "generic":
         return call.by_rows("the generic level has one path for every shape")
-    if call.reads_weights_once and (call.once or used_kernel(geometry) > PACKED_USE or "vectors" in call.without):
+    if call.reads_weights_once and ("vectors" in call.without or not call.packs_for_few_images):
         return call.from_native_weights("few images of one position read every weight once")
     if "vectors" in call.without:
         return call.by_rows("a weight is Inf or NaN and must not meet the border's zeros")
@@ -170,7 +183,7 @@ def reason_of(call: Call, cycles: dict[Path, float]) -> str:
     estimated = ", ".join(f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
     reason = f"least estimate: {estimated or 'none'}"
     if call.reads_weights_once:
-        reason = "images of one position use few of the weights, packed once"
+        reason = "images of one position: packed once, in the order of native weights"
     if "tiles" in call.without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     return reason
