@@ -108,6 +108,18 @@ def test_one_call_multiplies_the_weights_of_few_positions_in_their_order(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(np.float32, (1, 3)), (np.float64, (1, 3)), (BFLOAT16, (2, 6))], ids=str
+)
+def test_weights_are_read_as_they_are_for_few_images_of_one_position(level, dtype, most):
+    for once, images in zip((False, True), most, strict=True):
+        paths_of_images = [
+            path_of(level, dtype, (n, 64, 1, 1), (64, 32, 4, 4), {}, once=once) for n in (images, images + 1)
+        ]
+        assert [path == "native weights" for path in paths_of_images] == [True, False]
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_one_call_packs_small_weights_as_a_layer_does(level):
     shapes = (1, 64, 4, 4), (64, 32, 4, 4), {"strides": [2, 2]}
     assert path_of(level, np.float32, *shapes, once=True) == path_of(level, np.float32, *shapes, once=False)
