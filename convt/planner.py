@@ -32,8 +32,8 @@ MOST_NATIVE_IMAGES = {2: 6, 4: 3, 8: 3}
 # 0.95, three to six of halves 0.42 to 0.87 (up to 8 MB of weights, Zen 5); one 0.94 to 1.13, 0.95 to 1.27 and 0.8
 # to 2.5.
 MOST_NATIVE_IMAGES_OF_LAYERS = {2: 2, 4: 1, 8: 1}
-# Even these are packed if no more than this part of all is used: 512 channels, 4 of 16 kernel positions, 0.27 of the
-# time.
+# Even these are packed if no more than this part of all is used: 512 channels, 4 of 16 kernel positions, took 0.27
+# of the time.
 PACKED_USE = 0.5
 
 FEW_WIDENED = 8  # input channels of a group, up to which multiply-adds of widened elements may beat dot products
