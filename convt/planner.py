@@ -28,8 +28,9 @@ from convt.tiling import Cells, cut
 # Images of one position, by the bytes of an element, that a function multiplies by the weights as they are, three
 # at a time: six of floats and doubles took 0.9 to 1.8 times as long as by packed weights, of halves 0.4 to 1.3.
 MOST_NATIVE_IMAGES = {2: 6, 4: 3, 8: 3}
-# And that a layer does: two to six of floats took 0.3 to 0.8 of the time by packed weights, of doubles 0.3 to 0.95,
-# three to six of halves 0.4 to 0.9 (up to 8 MB of weights, Zen 5); one 0.94 to 1.13, 0.95 to 1.27 and 0.8 to 2.5.
+# And that a layer does: two to six of floats took 0.3 to 0.8 of the time by packed weights, of doubles 0.3 to
+# 0.95, three to six of halves 0.4 to 0.9 (up to 8 MB of weights, Zen 5); one 0.94 to 1.13, 0.95 to 1.27 and 0.8 to
+# 2.5.
 MOST_NATIVE_IMAGES_OF_LAYERS = {2: 2, 4: 1, 8: 1}
 # Even these are packed if no more than this part of all is used: 512 channels, 4 of 16 kernel positions, took 0.27
 # of the time.
