@@ -46,7 +46,7 @@ COLUMNS_MEGABYTE = 0.05
 MOST_COLUMNS = 256
 TILE_COLUMNS = 96  # of tiles, which are packed before
 # Positions of two vectors whose products of pairs are under way at once, as WAITING_POSITIONS of multiply-adds:
-# they take 6 cycles, not 4 (Zen 5). 71 layers, most of images 2 to 9 wide, took 0.80 of the time (0.62 to 1.10).
+# they take 6 cycles, not 4 (Zen 5). 71 layers, most of images 2 to 9 wide, took 0.81 of the time (0.55 to 1.13).
 DOT_WAITING_POSITIONS = 6
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4

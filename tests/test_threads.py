@@ -32,8 +32,9 @@ def roomy(monkeypatch):
     monkeypatch.setattr(threads, "cpu_quota", lambda: None)
 
 
-def test_explicit_number_is_taken_as_given(roomy):
-    assert threads.explain(50) == (50, "n_threads")
+def test_explicit_number_is_taken_as_given(roomy, monkeypatch):
+    monkeypatch.setattr(threads, "MOST_THREADS", 100)
+    assert threads.explain(100) == (100, "n_threads")
 
 
 def test_environment_before_openmp(roomy, monkeypatch):
