@@ -25,7 +25,7 @@ cpdef enum:
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
-    bint reads_ahead "convt_reads_ahead" ()
+    int amd_family "convt_amd_family" ()
     ctypedef struct tap_t "convt_tap":
         Py_ssize_t offset
         int32_t before

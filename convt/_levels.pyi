@@ -31,6 +31,7 @@ class TileLimits(NamedTuple):
     columns: int
     weights: int
     load: int
+    waiting: int
     unit: int = 1
     @property
     def rows(self) -> int: ...

@@ -31,14 +31,16 @@ def multiplies_words(str level):
 
 class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
-    of weights, columns times taps of a run. To load its weights takes as long as `load` more positions; a tile's
-    positions are computed in whole numbers of a `unit`."""
+    of weights, columns times taps of a run. To load its weights takes as long as `load` more positions, and fewer than
+    `waiting` positions of two vectors of columns wait for their sums. A tile's positions are computed in whole numbers
+    of a `unit`."""
 
     lanes: int
     sums: int
     columns: int
     weights: int
     load: int
+    waiting: int
     unit: int = 1
 
     @property
@@ -56,17 +58,30 @@ class TileLimits(NamedTuple):
         return -(-in_channels // together) * together // 2
 
 
+# Cycles of a multiply-add and of a dot product: as many positions of two vectors of columns are under way at once where
+# two of them begin in a cycle. Of Zen 4's vectors of 64 bytes one does. Most of the layers that go another way are
+# images 2 to 9 wide of bfloat16: 71 took 0.81 of the time by 6 instead of 4 (Zen 5), 33 took 0.87 by 3 (Zen 4).
+cdef enum:
+    FUSED_LATENCY = 4
+    DOT_LATENCY = 6
+
+cdef bint HALVES_VECTORS = amd_family() == 25  # asked once, as in _native
+
+
 def tile_limits(str level, bint double, int pieces):
     """The limits of a level's tiles."""
     cdef const convt_level *found = find_level(level)
     # AMD's processors load weights beside multiply-adds: layers of 16x16 images, whose rows are runs so, took 0.89 to
     # 0.94 of the time (Zen 4).
     cdef int load = 1 if is_amd() else 2
+    cdef int waiting = DOT_LATENCY if pieces else FUSED_LATENCY
+    if HALVES_VECTORS and found.f32.lanes * sizeof(float) == CACHE_LINE:
+        waiting //= 2
     if pieces:
-        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, load, found.tiles.unit)
+        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, load, waiting, found.tiles.unit)
     if double:
-        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, load)
-    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, load)
+        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, load, waiting)
+    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, load, waiting)
 
 
 # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their

@@ -193,18 +193,15 @@ static inline int convt_is_amd(void)
 #endif
 }
 
-/* Whether four long rows come from memory faster if nobody fetches them early: Zen 5 and later, by family, as gcc 12
-   knows no name for these. */
-static inline int convt_reads_ahead(void)
+/* The family of an AMD processor, as gcc 12 knows no name for Zen 5's, which is 26; Zen 4's is 25. Otherwise 0. */
+static inline int convt_amd_family(void)
 {
 #if defined(__x86_64__)
     unsigned int a, b, c, d;
-    if (!convt_is_amd() || !__get_cpuid(1, &a, &b, &c, &d))
-        return 0;
-    return (a >> 8 & 15) + (a >> 20 & 255) >= 26;
-#else
-    return 0;
+    if (convt_is_amd() && __get_cpuid(1, &a, &b, &c, &d))
+        return (a >> 8 & 15) + (a >> 20 & 255);
 #endif
+    return 0;
 }
 
 #endif
