@@ -311,7 +311,7 @@ INLINE NAME(mask) NAME(first_lanes)(int n)
     return lane < n;
 }
 
-/* LANES cells of up to 8 places, of which `kept` outputs are wanted. */
+/* LANES cells of up to 8 places from the i-th on, of which `kept` outputs are wanted, to `out`. */
 INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, ptrdiff_t i, REAL *out, const int kept,
                                    int stream)
 {
@@ -320,7 +320,7 @@ INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, pt
         cells[e] = LOAD(rows[e] + i);
     NAME(interleave_registers)(places, cells);
     UNROLLED (e, places) {
-        REAL *const at = out + i * places + e * LANES;
+        REAL *const at = out + e * LANES;
         if (kept <= e * LANES)
             continue;
         if (stream)
@@ -332,12 +332,20 @@ INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, pt
     }
 }
 
-INLINE void NAME(interleave_singly)(ptrdiff_t begin, ptrdiff_t end, ptrdiff_t places, const REAL *const *rows,
-                                    REAL *out)
+/* The last cells, fewer than LANES, of `n`, whose places are vectors: past the caches, as what lies before them. */
+INLINE void NAME(stream_last_cells)(const int places, ptrdiff_t cells, ptrdiff_t n, const REAL *const *rows, REAL *out)
 {
-    for (ptrdiff_t i = begin; i < end; i++)
-        for (ptrdiff_t e = 0; e < places; e++)
-            out[i * places + e] = rows[e][i];
+    REAL last[9 * LANES];
+    const REAL *from = last + (LANES - cells) * places;
+    REAL *to = out + (n - cells) * places;
+    NAME(interleave_cells)(places, rows, n - LANES, last, places * LANES, 0);
+    STORE(last + places * LANES, (VECTOR){0}); /* read, but not kept */
+    ptrdiff_t left = cells * places;
+    for (; left >= LANES; left -= LANES, from += LANES, to += LANES)
+        STREAM(to, LOAD(from));
+    const VECTOR rest = LOAD(from);
+    if (left)
+        STORE_FIRST(to, rest, left);
 }
 
 INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *const *rows, REAL *out, int stream)
@@ -346,19 +354,20 @@ INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *
         NAME(interleave_cells)(places, rows, 0, out, n * places, 0);
         return;
     }
-    /* Singly up to the first aligned place, if there is one. */
+    /* Past the caches from the first aligned place on, if there is one. */
     ptrdiff_t i = 0;
     while (stream && i < LANES && !ON_VECTOR(out + i * places))
         i++;
     stream = stream && i < LANES;
     i = stream ? i : 0;
-    NAME(interleave_singly)(0, i, places, rows, out);
+    if (i)
+        NAME(interleave_cells)(places, rows, 0, out, i * places, 0);
     for (; i + LANES <= n; i += LANES)
-        NAME(interleave_cells)(places, rows, i, out, places * LANES, stream);
-    if (stream)
-        NAME(interleave_singly)(i, n, places, rows, out);
+        NAME(interleave_cells)(places, rows, i, out + i * places, places * LANES, stream);
+    if (i < n && stream)
+        NAME(stream_last_cells)(places, n - i, n, rows, out);
     else if (i < n) /* over a few cells once more */
-        NAME(interleave_cells)(places, rows, n - LANES, out, places * LANES, 0);
+        NAME(interleave_cells)(places, rows, n - LANES, out + (n - LANES) * places, places * LANES, 0);
 }
 
 /* A vector of places at least, as transposed squares, the last ones over some places and cells once more: kernel 32,
