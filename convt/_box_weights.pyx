@@ -349,6 +349,8 @@ cdef void gather_columns(
             else:
                 for j in range(tile):
                     row[j] = source[offset[j]]
+        elif column_step == 1 and c >= channels:
+            memset(row, 0, tile * sizeof(real_t))
         else:
             first = turned if c // table.lanes * table.lanes + table.lanes <= channels else 0
             for j from 0 <= j < (first if c % table.lanes == 0 else 0) by table.lanes:
