@@ -22,24 +22,14 @@ BURST = 0.006  # seconds
 
 def layers_by_path(layer, x, w, b):
     """The layer as every path computes it; the chosen one first."""
-    asked, rows = planner.paths_worth_asking, planner.phase_rows_cycles
     found = {}
-    try:
-        for path in (None, *ALL_PATHS):
-            if path:
-                planner.paths_worth_asking = lambda geometry, dtype, isa, pieces, path=path: (
-                    (path,) if pieces or not path.in_pieces else ()
-                )
-                planner.phase_rows_cycles = lambda geometry: math.inf
-            planner.make_plan.cache_clear()
+    for path in (None, *ALL_PATHS):
+        with planner.forced(path):
             computed = convt.ConvTranspose(w, b, n_threads=1, **attributes(layer))
             name = computed.explain(x.shape)["kernel"]
             if path is None or name == path.name:
                 found.setdefault(name, computed)
                 computed(x)  # plans and packs
-    finally:
-        planner.paths_worth_asking, planner.phase_rows_cycles = asked, rows
-        planner.make_plan.cache_clear()
     return found
 
 

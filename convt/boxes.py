@@ -297,7 +297,7 @@ def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
-        # Groups wait for their loads as well: with half as many on Zen 4, three layers took 1.3 to 1.4 times as long.
+        # Groups wait for their loads as well: by half as many three layers took 1.3 to 1.4 times as long (Zen 4).
         waiting = WAITING_POSITIONS if path.along_groups else limits.waiting
         waiting = 2 * waiting if vectors == 1 else waiting  # as many sums as of two vectors
         return Tile(most, load=limits.load, waiting=waiting, leave_out=not path.along_groups)

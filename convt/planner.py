@@ -1,7 +1,8 @@
 """From geometry to plan: the path of the least estimate, its boxes, and how many threads these are worth."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,6 +47,9 @@ NATIVE_CYCLES = 0.25  # of a weight that is read once: 1.6 to 6 MB, all dtypes, 
 
 # Scratch bytes per thread. Kernels of thousands of positions, whose sums of whole tiles take more, go another way.
 MOST_WORKSPACE = 4 << 20
+
+
+forced_path: Path | None = None  # by `forced`
 
 
 class Call(NamedTuple):
@@ -149,12 +153,25 @@ def make_plan(
     cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
     reason = reason_of(call, cycles)
     rows = phase_rows_cycles(geometry)
-    if not native and rows < min(cycles.values(), default=0):
+    if not native and not forced_path and rows < min(cycles.values(), default=0):
         plan = call.by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
         if plan.workspace <= MOST_WORKSPACE:
             return plan
     plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
     return plan or call.fallback("no box of cells fits the scratch")
+
+
+@contextmanager
+def forced(path: Path | None) -> Iterator[None]:
+    """Every choice falls on this path, if it is not None: to test and to time it, in one thread."""
+    global forced_path
+    forced_path = path
+    make_plan.cache_clear()
+    try:
+        yield
+    finally:
+        forced_path = None
+        make_plan.cache_clear()
 
 
 def plan_without_choice(call: Call) -> Plan | None:
@@ -215,7 +232,9 @@ def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], 
 
 
 def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) -> tuple[Path, ...]:
-    """Paths whose estimate can be the least."""
+    """Paths whose estimate can be the least, or the forced one."""
+    if forced_path:
+        return (forced_path,) if pieces or not forced_path.in_pieces else ()
     paths: tuple[Path, ...] = VECTOR_PATHS
     if geometry.is_depthwise:
         return tuple(path for path in DEPTHWISE_PATHS if pieces == 1 or not path.in_pieces)

@@ -1,7 +1,6 @@
 """Levels and paths that this machine has, and what the tests of them share."""
 
 import ctypes
-import math
 import mmap
 from contextlib import contextmanager
 
@@ -58,19 +57,9 @@ def dtype_of(way, dtype):
 def forced(way):
     """A level and, where it has several, a path; fixtures do not run once per example."""
     level, path = way
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, planner.forced(path):
         patch.setenv("CONVT_ISA", level)
-        if path:
-            patch.setattr(planner, "paths_worth_asking", only(path))
-            patch.setattr(planner, "phase_rows_cycles", lambda geometry: math.inf)
-        planner.make_plan.cache_clear()
         yield
-    planner.make_plan.cache_clear()
-
-
-def only(path):
-    """What the planner asks of one path."""
-    return lambda geometry, dtype, isa, pieces: (path,) if pieces or not path.in_pieces else ()
 
 
 def bits(array):
