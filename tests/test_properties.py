@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
 
 @every_way
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     config=configurations(),
     seed=seeds,
