@@ -12,7 +12,7 @@ from libc.string cimport memset
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
-from convt._levels cimport MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, WAITING_POSITIONS, real_t, tap_t
+from convt._levels cimport CHECKED_POSITIONS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, real_t, tap_t
 from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
@@ -47,7 +47,7 @@ cdef inline const tap_t *find_tile_taps(
     cdef Py_ssize_t axis = table.n_axes - 1, t, n, first = classes.first_tap[i], gap = table.gap
     cdef int64_t beyond = cell + (positions - 1) * gap + 1 - table.axes[axis, INPUT], shift
     cdef int32_t before, after
-    if not table.row_runs or positions < WAITING_POSITIONS:
+    if not table.row_runs or positions < CHECKED_POSITIONS:
         return taps
     if cell + table.axes[axis, ORIGIN] >= 0 and beyond + table.axes[axis, REACH] <= 0:
         return taps

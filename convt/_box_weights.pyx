@@ -342,15 +342,15 @@ cdef void gather_columns(
     for c in range(given.begin, given.end):
         if table.pieces:
             row = wide + c % TILE_CHANNELS * step
-        if n == tile and column_step == 1 and c < channels:
+        if column_step == 1 and c >= channels:
+            memset(row, 0, tile * sizeof(real_t))
+        elif n == tile and column_step == 1:
             source = w + c * channel_step
             if in_a_row:
                 memcpy(row, source + offset[0], tile * sizeof(real_t))
             else:
                 for j in range(tile):
                     row[j] = source[offset[j]]
-        elif column_step == 1 and c >= channels:
-            memset(row, 0, tile * sizeof(real_t))
         else:
             first = turned if c // table.lanes * table.lanes + table.lanes <= channels else 0
             for j from 0 <= j < (first if c % table.lanes == 0 else 0) by table.lanes:

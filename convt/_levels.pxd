@@ -34,7 +34,7 @@ cdef extern from "levels.h" nogil:
         MOST_ZEROS "CONVT_MOST_ZEROS"
         MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
-        WAITING_POSITIONS "CONVT_WAITING_POSITIONS"
+        CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
     Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)

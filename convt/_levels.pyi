@@ -19,7 +19,7 @@ CACHE_LINE: int
 PAGE: int
 MOST_ZEROS: int
 MOST_RUN: int
-WAITING_POSITIONS: int
+CHECKED_POSITIONS: int
 
 def levels() -> list[str]: ...
 def most_pieces(level: str) -> int: ...

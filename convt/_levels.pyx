@@ -65,7 +65,7 @@ cdef enum:
     FUSED_LATENCY = 4
     DOT_LATENCY = 6
 
-cdef bint HALVES_VECTORS = amd_family() == 25  # asked once, as in _native
+cdef bint TWO_CYCLES = amd_family() == 25  # Zen 3 has no such vectors; asked once, as in _native
 
 
 def tile_limits(str level, bint double, int pieces):
@@ -75,7 +75,7 @@ def tile_limits(str level, bint double, int pieces):
     # 0.94 of the time (Zen 4).
     cdef int load = 1 if is_amd() else 2
     cdef int waiting = DOT_LATENCY if pieces else FUSED_LATENCY
-    if HALVES_VECTORS and found.f32.lanes * sizeof(float) == CACHE_LINE:
+    if TWO_CYCLES and found.f32.lanes * sizeof(float) == CACHE_LINE:
         waiting //= 2
     if pieces:
         return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, load, waiting, found.tiles.unit)

@@ -28,8 +28,8 @@ cdef enum:
     FEW_IMAGES = 2
 
 
-# Whether four long rows come from memory faster if nobody fetches them early: on Zen 5. Asked once: in a virtual
-# machine the answer takes 10 µs.
+# Whether four long rows come from memory faster if nobody fetches them early: on Zen 5 and later. Asked once: in a
+# virtual machine the answer takes 10 µs.
 cdef bint READS_AHEAD = amd_family() >= 26
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bits
 

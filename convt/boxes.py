@@ -10,7 +10,6 @@ from convt._levels import (
     MOST_TILE_VECTORS,
     MOST_TURNED,
     SHORT_LINE,
-    WAITING_POSITIONS,
     TileLimits,
     multiplies_words,
     tile_limits,
@@ -45,6 +44,8 @@ COLUMNS_MEGABYTE = 0.05
 # With 256 float32, float64 and float16 took 0.97, 0.93 and 0.80 of the time with 96 (12 layers of 128 and more).
 MOST_COLUMNS = 256
 TILE_COLUMNS = 96  # of tiles, which are packed before
+# Groups wait for their loads as well: by half as many three layers took 1.3 to 1.4 times as long on Zen 4.
+GROUPS_WAITING = 4
 # Packed input is kept for the next box if it shares at least a place for so many cells: 0.94 to 1.0 of the time.
 SHARED_PART = 4
 # Of a box that is not cut for more threads if weights come from memory, as every box reads all of them: threads
@@ -297,8 +298,7 @@ def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
-        # Groups wait for their loads as well: by half as many three layers took 1.3 to 1.4 times as long (Zen 4).
-        waiting = WAITING_POSITIONS if path.along_groups else limits.waiting
+        waiting = GROUPS_WAITING if path.along_groups else limits.waiting
         waiting = 2 * waiting if vectors == 1 else waiting  # as many sums as of two vectors
         return Tile(most, load=limits.load, waiting=waiting, leave_out=not path.along_groups)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.

@@ -35,7 +35,7 @@ INLINE void convt_dot_channels(const int positions, const int vectors, const con
                                const float *x, ptrdiff_t x_step, const float *w, __m512 (*sums)[2])
 {
     const float *rows[(2 * CONVT_DOT_POSITIONS + 2) / 3]; /* every third position */
-    const int checked = positions >= CONVT_WAITING_POSITIONS, before = checked ? tap->before : 0;
+    const int checked = positions >= CONVT_CHECKED_POSITIONS, before = checked ? tap->before : 0;
     const int end = positions - (checked ? tap->after : 0);
     x += tap->offset;
     UNROLLED (i, (positions + 2) / 3)

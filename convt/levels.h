@@ -11,14 +11,14 @@
 
 /* A tap of a tile of `channels`: where its first position reads, elements behind x, and how many of its first and of
    its last positions, up to CONVT_MOST_ZEROS, read zeros beyond the border, which may be left out. Vectors do so in
-   tiles of CONVT_WAITING_POSITIONS and more: shorter ones wait for their sums anyway, and took up to 1.6 times as long
+   tiles of CONVT_CHECKED_POSITIONS and more: shorter ones mostly wait for their sums, and took up to 1.6 times as long
    with the checks. Of taps that share their inputs, the first says what is left out after, the last what is before. */
 typedef struct {
     ptrdiff_t offset;
     int32_t before, after;
 } convt_tap;
 
-enum { CONVT_MOST_ZEROS = 2, CONVT_WAITING_POSITIONS = 4 };
+enum { CONVT_MOST_ZEROS = 2, CONVT_CHECKED_POSITIONS = 4 };
 
 /* Vectors of positions of a tile with lanes along these: as many as `positions` may read and write past a run. */
 enum { CONVT_MOST_TILE_VECTORS = 8 };
@@ -193,7 +193,8 @@ static inline int convt_is_amd(void)
 #endif
 }
 
-/* The family of an AMD processor, as gcc 12 knows no name for Zen 5's, which is 26; Zen 4's is 25. Otherwise 0. */
+/* The family of an AMD processor, as gcc 12 knows no name for Zen 5's, which is 26; Zen 3's and 4's is 25. Otherwise
+   0. */
 static inline int convt_amd_family(void)
 {
 #if defined(__x86_64__)

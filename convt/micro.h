@@ -87,7 +87,7 @@ INLINE void NAME(channels_run)(const int positions, const int vectors, const int
                                ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
                                ptrdiff_t soon_step, VECTOR (*sums)[WIDEST])
 {
-    const int checked = positions >= CONVT_WAITING_POSITIONS, before = checked ? tap[taps - 1].before : 0;
+    const int checked = positions >= CONVT_CHECKED_POSITIONS, before = checked ? tap[taps - 1].before : 0;
     const int end = positions + taps - 1 - (checked ? tap[0].after : 0);
     /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
     const REAL *rows[(MOST_POSITIONS(1) + 2 + 2) / 3];
@@ -332,20 +332,21 @@ INLINE void NAME(interleave_cells)(const int places, const REAL *const *rows, pt
     }
 }
 
-/* The last cells, fewer than LANES, of `n`, whose places are vectors: past the caches, as what lies before them. */
+/* The last `cells` of `n`, fewer than LANES, past the caches as those before them, behind which `out` is aligned. */
 INLINE void NAME(stream_last_cells)(const int places, ptrdiff_t cells, ptrdiff_t n, const REAL *const *rows, REAL *out)
 {
-    REAL last[9 * LANES];
+    REAL last[9 * LANES]; /* up to 8 places, and a vector beyond them that is read but not kept */
     const REAL *from = last + (LANES - cells) * places;
     REAL *to = out + (n - cells) * places;
     NAME(interleave_cells)(places, rows, n - LANES, last, places * LANES, 0);
-    STORE(last + places * LANES, (VECTOR){0}); /* read, but not kept */
+    STORE(last + places * LANES, (VECTOR){0});
     ptrdiff_t left = cells * places;
     for (; left >= LANES; left -= LANES, from += LANES, to += LANES)
         STREAM(to, LOAD(from));
-    const VECTOR rest = LOAD(from);
-    if (left)
+    if (left) {
+        const VECTOR rest = LOAD(from);
         STORE_FIRST(to, rest, left);
+    }
 }
 
 INLINE void NAME(interleave_vectors)(const int places, ptrdiff_t n, const REAL *const *rows, REAL *out, int stream)

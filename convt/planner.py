@@ -49,7 +49,7 @@ NATIVE_CYCLES = 0.25  # of a weight that is read once: 1.6 to 6 MB, all dtypes, 
 MOST_WORKSPACE = 4 << 20
 
 
-forced_path: Path | None = None  # by `forced`
+forced_path: Path | None = None  # set by `forced` alone, as plans that were made otherwise must be forgotten
 
 
 class Call(NamedTuple):
@@ -163,14 +163,14 @@ def make_plan(
 
 @contextmanager
 def forced(path: Path | None) -> Iterator[None]:
-    """Every choice falls on this path, if it is not None: to test and to time it, in one thread."""
+    """Wherever boxes are chosen, they are this path's, if it is not None: to test and time it, in one thread."""
     global forced_path
-    forced_path = path
+    before, forced_path = forced_path, path
     make_plan.cache_clear()
     try:
         yield
     finally:
-        forced_path = None
+        forced_path = before
         make_plan.cache_clear()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from convt._levels import MAX_AXES, MOST_ZEROS, WAITING_POSITIONS
+from convt._levels import CHECKED_POSITIONS, MAX_AXES, MOST_ZEROS
 from convt.geometry import Axis, Geometry
 from convt.phases import phases
 
@@ -279,7 +279,7 @@ class Tile(NamedTuple):
     most: int
     unit: int = 1
     load: int = 0
-    waiting: int = WAITING_POSITIONS
+    waiting: int = 0
     leave_out: bool = False
 
     def cost(self, length: int) -> int:
@@ -295,7 +295,7 @@ class Tile(NamedTuple):
         """The spatial axes at whose ends runs along those from `run_axis` on, of a box, leave out taps."""
         if not self.leave_out:
             return range(0)
-        rows = self.unit == 1 and run_axis == len(box) - 1 and box[-1] >= WAITING_POSITIONS
+        rows = self.unit == 1 and run_axis == len(box) - 1 and box[-1] >= CHECKED_POSITIONS
         return range(1, run_axis + rows)
 
 

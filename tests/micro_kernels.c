@@ -283,10 +283,14 @@ static void report(const char *level, const char *kernel, int wrong)
         wrong = 0;                                                                                                     \
         for (int places = 1; places <= 20; places++)                                                                   \
             for (int stream = 0; stream < 2; stream++)                                                                 \
-                for (int shift = 0; shift < 3; shift++) {                                                              \
+                for (int s = 0; s < 6; s++) { /* some cells lie before a vector's place, for any number of places */   \
+                    const int shift = "\0\1\2\4\10\14"[s];                                                             \
                     for (int m = 1; m <= 2 * n; m++) {                                                                 \
-                        out[shift + m * places] = 99;                                                                  \
+                        for (int i = 0; i <= shift + m * places; i++)                                                  \
+                            out[i] = 99;                                                                               \
                         k->interleave(m, places, rows, out + shift, stream);                                           \
+                        for (int i = 0; i < shift; i++)                                                                \
+                            wrong += out[i] != 99;                                                                     \
                         for (int i = 0; i < m; i++)                                                                    \
                             for (int e = 0; e < places; e++)                                                           \
                                 wrong += out[shift + i * places + e] != rows[e][i];                                    \

@@ -47,6 +47,16 @@ def test_boxes_of_one_axis_are_whole_tiles_where_that_leaves_enough(threads, num
     assert (found.work.layout.box[1] % 16 == 0) == whole
 
 
+@pytest.mark.parametrize(
+    ("path", "vectors", "positions"), [("CHANNELS", 2, 3), ("CHANNELS", 1, 6), ("GROUPS", 1, 8)]
+)
+@pytest.mark.parametrize("level", LEVELS)
+def test_short_runs_take_as_long_as_the_positions_under_way_at_once(level, path, vectors, positions):
+    limits = tile_limits(level, False, 0)._replace(waiting=3)
+    tile = boxes.positions_of_tile(getattr(paths, path), vectors, limits)
+    assert tile.cost(1) == tile.cost(positions) < tile.cost(positions + 1)
+
+
 def test_tables_have_room_for_so_many_tiles_of_a_block():
     geometry = Geometry(1, 1, 16, 2048, (Axis(40, 2, 2, 1, 0, 80),))
     work = boxes.Boxes.of(geometry, cut(geometry), "float32", isa.available()[-1], paths.POSITIONS, 0).work

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
 
 @every_way
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     config=configurations(),
     seed=seeds,
@@ -43,7 +43,7 @@ def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has
 
 
 @every_way
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(config=configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), scale=st.sampled_from([-20, -3, 0, 4]))
 def test_real_data_is_within_the_bound_of_a_fused_chain(way, config, seed, dtype, scale):
     x_shape, w_shape, attributes = config
