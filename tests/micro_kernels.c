@@ -166,7 +166,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 for (int row = 1; row <= 5; row++) { /* one row of so many taps, in which it begins and ends */        \
                     const int width = v * lanes, end = p + row - 1;                                                    \
                     for (int zeros = 0; zeros < 9; zeros++) {                                                          \
-                        const int checked = p >= CONVT_WAITING_POSITIONS;                                              \
+                        const int checked = p >= CONVT_CHECKED_POSITIONS;                                              \
                         const int before = checked ? zeros % 3 : 0, after = checked ? zeros / 3 : 0;                   \
                         convt_tap at[5];                                                                               \
                         for (int t = 0; t < row; t++) {                                                                \
