@@ -265,7 +265,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
-    operands.fetch = y.nbytes >= table.level.tiles.fetch_bytes
+    operands.fetch = y.nbytes >= table.level.fetch_bytes
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.joined_rows = can_join_rows(table, operands, y)

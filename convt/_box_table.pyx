@@ -110,7 +110,7 @@ cdef class BoxTable:
         self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
         self.whole_tile = work.vectors * self.lanes
         self.most_rows, self.together = work.limits.rows, TOGETHER
-        self.halves = &self.level.tiles.halves if self.guarded else &self.level.halves
+        self.halves = &self.level.tiles.halves if self.guarded else self.level.halves
         self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.in_channels)
         self.lines_stream_bytes = lines_stream_bytes()
 

@@ -193,8 +193,6 @@ cdef extern from "levels.h" nogil:
         int most_sums
         int unit
         int most_pieces
-        Py_ssize_t stream_bytes
-        Py_ssize_t fetch_bytes
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
@@ -235,12 +233,15 @@ cdef extern from "levels.h" nogil:
     ctypedef struct convt_level:
         const char *name
         int (*runs_here)() noexcept nogil
+        const kernels_f32 *f32
+        const kernels_f64 *f64
+        const halves_t *halves
+        const tiles_t *tiles
         Py_ssize_t stream_bytes
         int native_rows
-        kernels_f32 f32
-        kernels_f64 f64
-        halves_t halves
-        tiles_t tiles
+        Py_ssize_t halves_stream_bytes
+        Py_ssize_t fetch_bytes
+    const convt_level convt_levels[]
 
 ctypedef fused real_t:
     float

@@ -1,11 +1,8 @@
-"""The levels of this build: micro-kernels for an instruction set, compiled here."""
+"""The levels of this build: micro-kernels for an instruction set, linked to this module."""
 
 from cpython.pyport cimport PY_SSIZE_T_MAX
 
 from typing import NamedTuple
-
-cdef extern from "kernels.h" nogil:
-    const convt_level convt_levels[]
 
 
 def levels():
@@ -95,7 +92,7 @@ def stream_bytes(str level, bint halves, Py_ssize_t in_channels):
     cdef const convt_level *found = find_level(level)
     cdef Py_ssize_t least = found.stream_bytes
     if halves:  # not by vectors of widened ones
-        least = found.tiles.stream_bytes if found.tiles.most_pieces else PY_SSIZE_T_MAX
+        least = found.halves_stream_bytes if found.tiles.most_pieces else PY_SSIZE_T_MAX
     return max(least, ONE_CHANNEL_STREAM) if in_channels == 1 and is_amd() else least
 
 

@@ -1,4 +1,4 @@
-/* The levels of this build, compiled. */
+/* What the sources of micro-kernels (isa_*.c) have in common. */
 #ifndef CONVT_KERNELS_H
 #define CONVT_KERNELS_H
 
@@ -90,61 +90,20 @@
      .narrow = prefix##narrow,                                                                                         \
      .interleave_narrow = prefix##interleave_narrow,                                                                   \
      .transpose_narrow = prefix##transpose_narrow}
-/* The kernels of a level, with products of pieces or {0}. */
-#define CONVT_LEVEL(isa, kernels, rows, ...)                                                                           \
-    {.name = #isa,                                                                                                     \
-     .runs_here = convt_##isa##_runs_here,                                                                             \
-     .stream_bytes = convt_##kernels##_stream_bytes,                                                                   \
-     .native_rows = rows,                                                                                              \
-     .f32 = CONVT_INSTANCE(convt_##kernels##_f32_),                                                                    \
-     .f64 = CONVT_INSTANCE(convt_##kernels##_f64_),                                                                    \
-     .halves = CONVT_HALVES(convt_##kernels##_f32_),                                                                   \
-     .tiles = __VA_ARGS__}
 
-/* __builtin_shufflevector came with gcc 12. */
-#if defined(__clang__) || __GNUC__ >= 12
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <immintrin.h>
-#include "isa_avx2.h"
-#include "isa_avx512.h"
-#include "pieces.h"
-#include "isa_avx512_bf16.h"
-#if defined(__linux__)
-#include "isa_amx.h"
-#endif
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#include "isa_neon.h"
-#endif
-#endif
-
-/* From the least to the most capable; the generic level, which needs none, is not in it. */
-static const convt_level convt_levels[] = {
-#ifdef CONVT_AVX2
-    CONVT_LEVEL(avx2, avx2, 4, {0}),
-#endif
-#ifdef CONVT_AVX512
-    CONVT_LEVEL(avx512, avx512, 4, {0}),
-#endif
-#ifdef CONVT_AVX512_BF16
-    /* Eight rows at once: 131 MB of floats in 0.92, 262 MB of doubles in 0.84 of the time (Zen 4). Fetched, results
-       whose rows are not whole vectors (14x14 and 18x18 images, Zen 5) took 0.84 to 0.98 of the time from 9.6 MB
-       on, 1.01 to 1.05 up to 8 MB. */
-    CONVT_LEVEL(avx512_bf16, avx512, 8,
-                {CONVT_PIECES_TILES(avx512_bf16), .most_sums = 2 * CONVT_DOT_POSITIONS, .unit = 1, .most_pieces = 1,
-                 .stream_bytes = 1 << 21, .fetch_bytes = 1 << 23, .word_lines = convt_avx512_bf16_word_lines,
-                 .word_positions = convt_avx512_bf16_word_positions,
-                 .word_positions_out = convt_avx512_bf16_word_positions_out}),
-#endif
-#ifdef CONVT_AMX
-    CONVT_LEVEL(amx, avx512, 4,
-                {CONVT_PIECES_TILES(amx), .most_sums = 64, .unit = 16, .most_pieces = 3, .stream_bytes = PTRDIFF_MAX,
-                 .fetch_bytes = PTRDIFF_MAX}),
-#endif
-#ifdef CONVT_NEON
-    CONVT_LEVEL(neon, neon, 4, {0}),
-#endif
-    {0}};
+/* What the source of an instruction set (isa_*.c) gives to the table of levels. */
+#define CONVT_GIVES(isa)                                                                                               \
+    extern const convt_kernels_f32 convt_##isa##_f32;                                                                  \
+    extern const convt_kernels_f64 convt_##isa##_f64;                                                                  \
+    extern const convt_halves convt_##isa##_halves;                                                                    \
+    int convt_##isa##_runs_here(void)
+#define CONVT_GIVES_TILES(isa)                                                                                         \
+    extern const convt_tiles convt_##isa##_tiles;                                                                      \
+    int convt_##isa##_runs_here(void)
+CONVT_GIVES(avx2);
+CONVT_GIVES(avx512);
+CONVT_GIVES(neon);
+CONVT_GIVES_TILES(avx512_bf16);
+CONVT_GIVES_TILES(amx);
 
 #endif

@@ -1,5 +1,5 @@
 /* What a level consists of: micro-kernels behind one contract. See micro.h, micro_positions.h, micro_native.h,
-   micro_half.h, isa_amx.h and isa_avx512_bf16.h for what each computes. */
+   micro_half.h, isa_amx.c and isa_avx512_bf16.c for what each computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 
@@ -7,6 +7,18 @@
 #include <stdint.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+
+/* Which levels a build has: their vectors want __builtin_shufflevector, which came with gcc 12. */
+#if defined(__clang__) || __GNUC__ >= 12
+#if defined(__x86_64__)
+#define CONVT_X86
+#if defined(__linux__)
+#define CONVT_AMX
+#endif
+#elif defined(__aarch64__)
+#define CONVT_NEON
+#endif
 #endif
 
 /* A tap of a tile of `channels`: where its first position reads, elements behind x, and how many of its first and of
@@ -132,14 +144,12 @@ typedef struct {
                              const float *bias, uint16_t *out, ptrdiff_t out_step, int stream);
 } convt_halves;
 
-/* Matrix products of bfloat16 pieces; see pieces.h, isa_amx.h and isa_avx512_bf16.h. All NULL or 0 where a level has
+/* Matrix products of bfloat16 pieces; see pieces.h, isa_amx.c and isa_avx512_bf16.c. All NULL or 0 where a level has
    none. */
 typedef struct {
-    int most_sums;          /* vectors of sums of a tile of `channels` */
-    int unit;               /* of its positions: whole ones are read and written */
-    int most_pieces;        /* of an element that are worth it */
-    ptrdiff_t stream_bytes; /* results of halves of so many pass the caches */
-    ptrdiff_t fetch_bytes;  /* of results of so many, lines written in parts are fetched before the products */
+    int most_sums;   /* vectors of sums of a tile of `channels` */
+    int unit;        /* of its positions: whole ones are read and written */
+    int most_pieces; /* of an element that are worth it */
     void (*configure)(void);
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap, ptrdiff_t pairs,
@@ -176,13 +186,19 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*runs_here)(void);
+    const convt_kernels_f32 *f32;
+    const convt_kernels_f64 *f64;
+    const convt_halves *halves;
+    const convt_tiles *tiles;
     ptrdiff_t stream_bytes; /* results of so many pass the caches */
     int native_rows;        /* channels of weights that `native` reads at once and fetches: 4 or 8 */
-    convt_kernels_f32 f32;
-    convt_kernels_f64 f64;
-    convt_halves halves;
-    convt_tiles tiles;
+    /* Where there are tiles: */
+    ptrdiff_t halves_stream_bytes; /* results of halves of so many pass the caches */
+    ptrdiff_t fetch_bytes;         /* of results of so many, lines written in parts are fetched before the products */
 } convt_level;
+
+/* Of this build, ended by one without a name. */
+extern const convt_level convt_levels[];
 
 static inline int convt_is_amd(void)
 {

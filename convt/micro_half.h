@@ -1,6 +1,6 @@
 /* float16 and bfloat16 in memory, float in registers: written once, instantiated beside the float kernels of micro.h.
 
-   An ISA header defines, besides what micro.h wants for float, STORE_FIRST included,
+   The source of an instruction set defines, besides what micro.h wants for float, STORE_FIRST included,
      LOAD_FLOAT16(pointer)    LANES elements, widened
      NARROW_FLOAT16(vector)   LANES elements, rounded to nearest even
      STREAM(pointer, vector)  as there, if a vector is a cache line

@@ -1,5 +1,5 @@
 /* The micro-kernels with lanes along positions: written once, instantiated by micro.h for floats and doubles and by
-   isa_avx512_bf16.h for pairs of bfloat16.
+   isa_avx512_bf16.c for pairs of bfloat16.
 
    Whoever includes this file defines REAL, LANES, NAME, ACCUMULATORS and OPERANDS as for micro.h; VECTOR, LOAD, STORE
    and INLINE as micro.h does; and OUTPUT                               an element that `positions_out` writes

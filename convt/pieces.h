@@ -1,5 +1,5 @@
 /* What multiplies bfloat16 in pairs wants of elements, and what becomes of its sums, on x86: written once for AMX and
-   for dot products in vectors.
+   for dot products in vectors, whose sources include it inside their target regions.
 
    A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
    results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
@@ -14,24 +14,11 @@
     .split_left = convt_pieces_split_left, .split_right = convt_pieces_split_right,                                    \
     .join_rows = convt_pieces_join_rows, .magnitudes = convt_pieces_magnitudes, .halves = CONVT_HALVES(convt_pieces_)
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
-#endif
+#define REAL float
+#define NAME(kernel) convt_pieces_##kernel
+#include "avx512_floats.h"
+#include "registers.h"
 
-typedef convt_avx512_f32_vector convt_pieces_vector;
-typedef convt_avx512_f32_unaligned convt_pieces_unaligned;
-INLINE void convt_pieces_interleave_registers(const int places, convt_pieces_vector *block)
-{
-    convt_avx512_f32_interleave_registers(places, block);
-}
-INLINE void convt_pieces_transpose_registers(convt_pieces_vector *block)
-{
-    convt_avx512_f32_transpose_registers(block);
-}
 /* Two halves of the processor's result, interleaved. */
 static inline __m512i convt_pieces_pair_bfloat16(__m512 first, __m512 second)
 {
@@ -69,25 +56,16 @@ INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t 
     }
     convt_pieces_transpose_words(block);
 }
-#define LANES 16
-#define NAME(kernel) convt_pieces_##kernel
-#define LOAD_FLOAT16(pointer) ((NAME(vector))_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(pointer))))
-#define NARROW_FLOAT16(vector) ((NAME(halves))_mm512_cvtps_ph((__m512)(vector), _MM_FROUND_TO_NEAREST_INT))
 #define NARROW_BFLOAT16(vector) ((NAME(halves))_mm512_cvtneps_pbh((__m512)(vector)))
 #define PAIR_BFLOAT16(first, second) ((NAME(words))convt_pieces_pair_bfloat16((__m512)(first), (__m512)(second)))
 #define TRANSPOSE_BFLOAT16(rows, offset, added, block)                                                                 \
     convt_pieces_transpose_bfloat16(rows, offset, (__m512)(added), (__m512i *)(block))
-#define STREAM(pointer, vector) _mm512_stream_ps(pointer, (__m512)(vector))
-#define STORE_FIRST(pointer, vector, n) _mm512_mask_storeu_ps(pointer, (1u << (n)) - 1, (__m512)(vector))
 #include "micro_half.h"
 #undef STREAM
 #undef STORE_FIRST
 #undef LANES
 #undef NAME
-#undef LOAD_FLOAT16
-#undef NARROW_FLOAT16
-#undef LOAD_FIRST_HALVES
-#undef STORE_FIRST_HALVES
+#undef REAL
 
 enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
 
@@ -375,7 +353,7 @@ INLINE int convt_pieces_split_block(const int pieces, const int precision, const
                                     ptrdiff_t channel_step, ptrdiff_t channels, ptrdiff_t n, float *target,
                                     ptrdiff_t x_step, uint32_t least, uint32_t most)
 {
-    convt_avx512_f32_vector pairs[3][16];
+    convt_pieces_vector pairs[3][16];
     __m512i words[3];
     const __mmask16 some = (__mmask16)((1u << n) - 1);
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -384,10 +362,10 @@ INLINE int convt_pieces_split_block(const int pieces, const int precision, const
         convt_pieces_pair(pieces, precision, whole, whole || 2 * pair < channels ? even : NULL,
                           whole || 2 * pair + 1 < channels ? even + channel_step : NULL, some, &range, words);
         for (int p = 0; p < pieces; p++)
-            pairs[p][pair] = (convt_avx512_f32_vector)words[p];
+            pairs[p][pair] = (convt_pieces_vector)words[p];
     }
     for (int p = 0; p < pieces; p++) {
-        convt_avx512_f32_transpose_registers(pairs[p]);
+        convt_pieces_transpose_registers(pairs[p]);
         for (ptrdiff_t i = 0; i < n; i++)
             _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)pairs[p][i]);
     }
@@ -582,9 +560,3 @@ static void convt_pieces_magnitudes(const float *elements, ptrdiff_t n, uint32_t
     *least = _mm512_reduce_min_epu32(low);
     *most = _mm512_reduce_max_epu32(high);
 }
-
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif

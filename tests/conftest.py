@@ -7,7 +7,9 @@ import pytest
 
 from convt import isa, planner
 
-MICRO_KERNELS = Path(__file__).parent / "micro_kernels.c"
+TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "convt"
+MICRO_KERNELS = [TESTS / "micro_kernels.c", SOURCES / "levels.c", *SOURCES.glob("isa_*.c")]
 
 
 def build_of(item):
@@ -26,12 +28,12 @@ def micro_kernels(request, tmp_path_factory):
     """Of each build that is tested the compiler, which runs beside the other tests (a minute or two), the program
     that it makes and the file of its messages."""
     folder = tmp_path_factory.mktemp("micro_kernels")
-    flags = ["-fno-math-errno", "-fno-trapping-math", f"-I{MICRO_KERNELS.parent.parent / 'convt'}"]
+    flags = ["-fno-math-errno", "-fno-trapping-math", f"-I{SOURCES}"]
     builds = {}
     for compiler, optimisation in filter(None, map(build_of, request.session.items)):
         program = folder / (compiler + optimisation)
         messages = program.with_suffix(".txt")
-        command = [compiler, optimisation, *flags, MICRO_KERNELS, "-o", program]
+        command = [compiler, optimisation, *flags, *MICRO_KERNELS, "-o", program]
         with messages.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
         builds[compiler, optimisation] = process, program, messages

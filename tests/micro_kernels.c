@@ -3,7 +3,8 @@
 
    Built and run by tests/test_micro_kernels.py; for another architecture as CONTRIBUTING.md says. */
 
-#include "kernels.h"
+#include "half.h"
+#include "levels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -469,12 +470,12 @@ int main(void)
 {
     for (const convt_level *level = convt_levels; level->name; level++)
         if (level->runs_here()) {
-            test_float(level->name, &level->f32);
-            test_double(level->name, &level->f64);
-            test_halves(level->name, "halves", level->f32.lanes, &level->halves);
-            test_native_of_halves(level->name, &level->f32);
-            if (level->tiles.configure)
-                test_halves(level->name, "halves beside tiles", level->f32.lanes, &level->tiles.halves);
+            test_float(level->name, level->f32);
+            test_double(level->name, level->f64);
+            test_halves(level->name, "halves", level->f32->lanes, level->halves);
+            test_native_of_halves(level->name, level->f32);
+            if (level->tiles->configure)
+                test_halves(level->name, "halves beside tiles", level->f32->lanes, &level->tiles->halves);
         }
     return failures != 0;
 }

@@ -1,6 +1,9 @@
 /* NEON of AArch64, part of its baseline: 32 registers of 16 bytes. */
 
-#define CONVT_NEON
+#include "kernels.h"
+
+#ifdef CONVT_NEON
+#include <arm_neon.h>
 
 /* As on AVX-512, but for an element that is broadcast. */
 #define ACCUMULATORS 24
@@ -11,7 +14,6 @@
 /* The compilers' vector types have no streaming store: an ordinary one. */
 #define STREAM(pointer, vector) STORE(pointer, vector)
 #define DRAIN()
-enum { convt_neon_stream_bytes = 1 << 21 };
 #define STORE_FIRST(pointer, vector, n) memcpy(pointer, &(vector), (n) * sizeof(REAL))
 
 #define REAL float
@@ -35,19 +37,14 @@ enum { convt_neon_stream_bytes = 1 << 21 };
 #define NAME(kernel) convt_neon_f64_##kernel
 #include "micro.h"
 #include "micro_native.h"
-#undef REAL
-#undef LANES
-#undef NAME
 
-#undef STREAM
-#undef DRAIN
-#undef STORE_FIRST
-#undef ACCUMULATORS
-#undef OPERANDS
-#undef MOST_WEIGHTS
-#undef WIDEST
+const convt_kernels_f32 convt_neon_f32 = CONVT_INSTANCE(convt_neon_f32_);
+const convt_kernels_f64 convt_neon_f64 = CONVT_INSTANCE(convt_neon_f64_);
+const convt_halves convt_neon_halves = CONVT_HALVES(convt_neon_f32_);
 
-static int convt_neon_runs_here(void)
+int convt_neon_runs_here(void)
 {
     return 1;
 }
+
+#endif

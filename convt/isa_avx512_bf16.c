@@ -1,7 +1,10 @@
 /* AVX512_BF16: products of pairs of bfloat16 in vectors, summed in float32. Only of single pieces: two products of a
    pair take as long as one fused multiply-add (on Zen 4, 234 GFLOP/s instead of 117), more pieces want more of them. */
 
-#define CONVT_AVX512_BF16
+#include "kernels.h"
+
+#ifdef CONVT_X86
+#include <immintrin.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
@@ -10,6 +13,8 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
 #endif
+
+#include "pieces.h"
 
 /* Of 32 registers 24 hold sums, as with multiply-adds, of two vectors of columns by 12 positions; lanes along positions
    16, of two vectors by 8 columns. */
@@ -238,9 +243,8 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 #define LANES 16
 #define OPERANDS 32
 #define NAME(kernel) convt_avx512_bf16_word_##kernel
-#define VECTOR convt_pieces_vector
-#define LOAD(pointer) ((VECTOR) * (const convt_pieces_unaligned *)(pointer))
-#define STORE(pointer, value) (*(convt_pieces_unaligned *)(pointer) = (value))
+typedef convt_pieces_vector NAME(vector);
+typedef convt_pieces_unaligned NAME(unaligned);
 #define BROADCAST(element) ((VECTOR)_mm512_set1_ps(element))
 #define MULTIPLY_ADD(sum, weights, inputs)                                                                             \
     ((VECTOR)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(weights), (__m512bh)(inputs)))
@@ -251,13 +255,13 @@ INLINE void NAME(words_of_cells)(const int places, VECTOR *cells, VECTOR *words)
 {
     UNROLLED (i, places / 2)
         words[i] = (VECTOR)convt_pieces_narrow_pairs(1, cells[2 * i], cells[2 * i + 1]);
-    convt_avx512_f32_interleave_registers(places / 2, words);
+    convt_pieces_interleave_registers(places / 2, words);
 }
 
 INLINE void NAME(write_cells)(const int places, VECTOR *cells, uint16_t *at, int kept, int past_caches)
 {
     if (places % 2) {
-        convt_avx512_f32_interleave_registers(places, cells);
+        convt_pieces_interleave_registers(places, cells);
         UNROLLED (i, places) {
             const __m256i halves = (__m256i)convt_pieces_narrow_vector(1, cells[i]);
             const int left = kept - 16 * i;
@@ -300,19 +304,14 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *a
 }
 #define COPIES 0
 #include "micro_positions.h"
-#undef COPIES
-#undef REAL
-#undef OUTPUT
-#undef LANES
-#undef ACCUMULATORS
-#undef OPERANDS
-#undef NAME
-#undef VECTOR
-#undef LOAD
-#undef STORE
-#undef BROADCAST
-#undef MULTIPLY_ADD
-#undef ALIGNED
+
+const convt_tiles convt_avx512_bf16_tiles = {CONVT_PIECES_TILES(avx512_bf16),
+                                             .most_sums = ACCUMULATORS,
+                                             .unit = 1,
+                                             .most_pieces = 1,
+                                             .word_lines = convt_avx512_bf16_word_lines,
+                                             .word_positions = convt_avx512_bf16_word_positions,
+                                             .word_positions_out = convt_avx512_bf16_word_positions_out};
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -321,7 +320,9 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *a
 #endif
 
 /* Only where these products are worth it: Sapphire Rapids makes 112 GFLOP/s of them, half of what multiply-adds do. */
-static int convt_avx512_bf16_runs_here(void)
+int convt_avx512_bf16_runs_here(void)
 {
     return convt_avx512_runs_here() && __builtin_cpu_supports("avx512bf16") && convt_is_amd();
 }
+
+#endif

@@ -4,8 +4,10 @@
    of the four products of two pieces, 2^-17, float16 sums that cancel would be wrong by several units. A task
    configures the tiles of its thread before its first product and releases them after its last. */
 
-#define CONVT_AMX
+#include "kernels.h"
 
+#ifdef CONVT_AMX
+#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +19,8 @@
 #pragma GCC push_options
 #pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
 #endif
+
+#include "pieces.h"
 
 /* Not a local: gcc 12 does not see that the instruction reads more than its first 8 bytes. */
 static const struct {
@@ -71,14 +75,14 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
         }
 }
 
-#define LOAD(t0, t1, operand, pointer, number, which)                                                                  \
+#define LOAD_TILES(t0, t1, operand, pointer, number, which)                                                            \
     do {                                                                                                               \
         _tile_loadd(t0, (pointer) + (which) * (operand).piece, (operand).row * sizeof(float));                         \
         if (number > 1)                                                                                                \
             _tile_loadd(t1, (pointer) + (which) * (operand).piece + (operand).second, (operand).row * sizeof(float));  \
     } while (0)
-#define LOAD_LEFT(which) LOAD(4, 5, left, l, rows, which)
-#define LOAD_RIGHT(which) LOAD(6, 7, right, r, columns, which)
+#define LOAD_LEFT(which) LOAD_TILES(4, 5, left, l, rows, which)
+#define LOAD_RIGHT(which) LOAD_TILES(6, 7, right, r, columns, which)
 #define MULTIPLY()                                                                                                     \
     do {                                                                                                               \
         _tile_dpbf16ps(0, 4, 6);                                                                                       \
@@ -136,7 +140,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     convt_amx_store_sums(rows, columns, out, out_step);
 }
 
-#undef LOAD
+#undef LOAD_TILES
 #undef LOAD_LEFT
 #undef LOAD_RIGHT
 #undef MULTIPLY
@@ -208,9 +212,7 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
     }
 }
 
-#undef INSTANCES
-#undef FOUR
-#undef ONE
+const convt_tiles convt_amx_tiles = {CONVT_PIECES_TILES(amx), .most_sums = 64, .unit = 16, .most_pieces = 3};
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -219,7 +221,7 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
 #endif
 
 /* Asks the kernel to let this process use the tiles; what it has granted once it grants again. */
-static int convt_amx_runs_here(void)
+int convt_amx_runs_here(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
     enum { AVX512_BF16 = 1 << 5 };
@@ -228,3 +230,5 @@ static int convt_amx_runs_here(void)
            __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16) &&
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
+
+#endif

@@ -1,6 +1,9 @@
 /* AVX2 and FMA: 16 registers of 32 bytes. */
 
-#define CONVT_AVX2
+#include "kernels.h"
+
+#ifdef CONVT_X86
+#include <immintrin.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
@@ -16,10 +19,6 @@
 #define WIDEST 3
 
 #define DRAIN() _mm_sfence()
-
-/* Where results pass the caches from 2 MB on, as with AVX-512, those of 2 to 4 MB take 1.17 times as long on a
-   processor whose best level this is, which keeps them in its third-level cache (22 random layers of float32). */
-enum { convt_avx2_stream_bytes = 1 << 22 };
 
 /* The first n elements in up to three stores, as AMD's processors take a dozen cycles and more for a masked one: rows
    of 41 outputs took twice as long. */
@@ -87,17 +86,10 @@ INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 #define NAME(kernel) convt_avx2_f64_##kernel
 #include "micro.h"
 #include "micro_native.h"
-#undef REAL
-#undef STREAM
-#undef STORE_FIRST
-#undef LANES
-#undef NAME
 
-#undef DRAIN
-#undef ACCUMULATORS
-#undef OPERANDS
-#undef MOST_WEIGHTS
-#undef WIDEST
+const convt_kernels_f32 convt_avx2_f32 = CONVT_INSTANCE(convt_avx2_f32_);
+const convt_kernels_f64 convt_avx2_f64 = CONVT_INSTANCE(convt_avx2_f64_);
+const convt_halves convt_avx2_halves = CONVT_HALVES(convt_avx2_f32_);
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -105,10 +97,12 @@ INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 #pragma GCC pop_options
 #endif
 
-static int convt_avx2_runs_here(void)
+int convt_avx2_runs_here(void)
 {
     unsigned a, b, c, d;
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
            (c & bit_F16C);
 }
+
+#endif
