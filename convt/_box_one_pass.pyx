@@ -207,8 +207,8 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
 
 
 cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_ssize_t left) noexcept nogil:
-    """Cells of the next strip of a line of which so many are left: `near` vectors at most. Rows that are joined leave two
-    vectors rather than one, if strips are wider."""
+    """Cells of the next strip of a line of which so many are left: `near` vectors at most. Rows that are joined leave
+    two vectors rather than one, if strips are wider."""
     cdef Py_ssize_t most = table.near * table.lanes
     if operands.joined_rows and table.near > 2 and most < left <= most + table.lanes:
         most -= table.lanes
