@@ -4,7 +4,7 @@ cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
-from convt._elements cimport BFLOAT16, DType, read, write
+from convt._elements cimport BFLOAT16, DType, precision_of, read, write
 from convt._levels cimport MAX_AXES, real_t, tap_t
 from convt._micro_kernels cimport interleave
 
@@ -173,4 +173,4 @@ cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) no
     must be copied as floats."""
     if step != <Py_ssize_t> (sizeof(float) if operands.plain else sizeof(uint16_t)):
         return 0
-    return 24 if operands.plain else 8 if operands.dtype == BFLOAT16 else 11
+    return precision_of(operands.dtype)

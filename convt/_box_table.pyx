@@ -103,6 +103,7 @@ cdef class BoxTable:
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
         self.in_channels = work.in_channels
+        self.input_chunks = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
         self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels) if self.pieces else 0
         self.out_channels = geometry.group_outputs
         self.kernel = work.kernel
@@ -136,7 +137,7 @@ cdef class BoxTable:
         self.depth = self.in_channels
         if self.pieces:
             self.channel_pairs = (self.in_channels + 1) // 2
-            self.depth = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS * TILE_CHANNELS // 2 * self.pieces
+            self.depth = self.input_chunks * TILE_CHANNELS // 2 * self.pieces
         if self.words:
             self.depth = (self.in_channels + 1) // 2
         if self.along_channels:

@@ -1,11 +1,6 @@
 from convt._box_table cimport BoxTable, MAX_LANES
 from convt._given_weights cimport Given
-from convt._levels cimport TILE_CHANNELS, real_t
-
-
-cdef inline Py_ssize_t input_chunks(BoxTable table) noexcept nogil:
-    """Input channels of a group, in whole tile registers."""
-    return (table.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
+from convt._levels cimport real_t
 
 
 cdef inline Py_ssize_t chunk_step(BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile) noexcept nogil:

@@ -429,7 +429,7 @@ cdef bint pack_task(
 ) noexcept nogil:
     """One part of one block of one group; parts are the fastest index. Returns whether its weights are finite."""
     cdef Given given = array[0]
-    cdef Py_ssize_t part = task % parts, chunks = input_chunks(table)
+    cdef Py_ssize_t part = task % parts, chunks = table.input_chunks
     cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks, first, end
     given.begin, given.end = part * chunks // parts * TILE_CHANNELS, (part + 1) * chunks // parts * TILE_CHANNELS
     if not table.pieces:
@@ -501,7 +501,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
         return w, bias, (EVER_LEAST, EVER_MOST)
     weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS)
     if tasks % n_threads:
-        parts = min(input_chunks(table), (4 * n_threads + tasks - 1) // tasks)
+        parts = min(table.input_chunks, (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
     widened = table.in_channels * table.block * table.kernel if array.halves else 0
     widened = max(widened + MAX_LANES, table.wide_size + table.turned_size)

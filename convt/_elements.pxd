@@ -30,6 +30,11 @@ cdef enum DType:
     FLOAT16, BFLOAT16, FLOAT32, FLOAT64
 
 
+cdef inline int precision_of(DType dtype) noexcept nogil:
+    """Bits of a significand."""
+    return 24 if dtype == FLOAT32 else 8 if dtype == BFLOAT16 else 11 if dtype == FLOAT16 else 53
+
+
 cdef inline sum_t widen(const storage_t *element, sum_t kind) noexcept nogil:
     if storage_t is float16_t:
         return widen_float16(element[0])

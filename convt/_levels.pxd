@@ -25,7 +25,6 @@ cpdef enum:
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
-    int amd_family "convt_amd_family" ()
     ctypedef struct tap_t "convt_tap":
         Py_ssize_t offset
         int32_t before
@@ -250,5 +249,7 @@ ctypedef fused real_t:
 cdef enum:
     TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
     TILE_FLOATS = 256  # of memory that one tile register holds
+
+cdef int AMD_FAMILY  # of the processor; 0 of others
 
 cdef const convt_level *find_level(str level) except NULL

@@ -4,6 +4,11 @@ from cpython.pyport cimport PY_SSIZE_T_MAX
 
 from typing import NamedTuple
 
+cdef extern from "levels.h" nogil:
+    int amd_family "convt_amd_family" ()
+
+AMD_FAMILY = amd_family()  # asked once: in a virtual machine the answer takes 10 µs
+
 
 def levels():
     """Names of the levels that this build has and this processor runs, least capable first."""
@@ -62,7 +67,7 @@ cdef enum:
     FUSED_LATENCY = 4
     DOT_LATENCY = 6
 
-cdef bint TWO_CYCLES = amd_family() == 25  # Zen 3 has no such vectors; asked once, as in _native
+cdef bint TWO_CYCLES = AMD_FAMILY == 25  # Zen 3 has no such vectors
 
 
 def tile_limits(str level, bint double, int pieces):

@@ -8,8 +8,8 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from convt._elements cimport BFLOAT16, DType, FLOAT64, write
-from convt._levels cimport amd_family, convt_level, find_level, real_t
+from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
+from convt._levels cimport AMD_FAMILY, convt_level, find_level, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -28,10 +28,8 @@ cdef enum:
     FEW_IMAGES = 2
 
 
-# Whether four long rows come from memory faster if nobody fetches them early: on Zen 5 and later. Asked once: in a
-# virtual machine the answer takes 10 µs.
-cdef bint READS_AHEAD = amd_family() >= 26
-PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bits
+# Whether four long rows come from memory faster if nobody fetches them early: on Zen 5 and later.
+cdef bint READS_AHEAD = AMD_FAMILY >= 26
 
 
 cdef struct NativeOperands:
@@ -179,7 +177,7 @@ def run(
     operands.level = find_level(isa)
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.fetch = not READS_AHEAD or x.shape[1] > FEW_IMAGES
-    operands.precision = PRECISION[dtype]
+    operands.precision = precision_of(operands.dtype)
     operands.w, operands.y = cnp.PyArray_BYTES(w), cnp.PyArray_BYTES(y)
     operands.item = w.itemsize
     operands.w_group, operands.y_image, operands.y_group = w.strides[0], y.strides[0], y.strides[1]

@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable, MAX_LANES
-from convt._box_weights cimport chunk_step, input_chunks, pack_whole_vectors
+from convt._box_weights cimport chunk_step, pack_whole_vectors
 from convt._given_weights cimport (
     Given, begin_columns, fetch_after, join_channels, joins_channels, outside_magnitudes, widen_channel,
 )
@@ -95,7 +95,7 @@ cdef bint pack_block_panel(
     Returns whether a weight is not finite or, for tile registers, as `pack_panel` does (or memory was refused).
     """
     cdef Given given
-    cdef Py_ssize_t first, end = input_chunks(table) * TILE_CHANNELS if table.pieces else table.in_channels
+    cdef Py_ssize_t first, end = table.input_chunks * TILE_CHANNELS if table.pieces else table.in_channels
     cdef real_t *wide = panel + table.block_weights
     begin_panel(table, operands, group, block, 0, table.block_width(block) * table.kernel, &given)
     for first from 0 <= first < end by table.slice:
