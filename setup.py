@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,9 +28,6 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
 }
-
-# What the levels consist of, the source first that takes longest to compile.
-LEVELS = ["isa_avx512.c", "isa_avx2.c", "isa_amx.c", "isa_avx512_bf16.c", "isa_neon.c", "levels.c"]
 
 PROBE = r"""
 #include <omp.h>
@@ -93,8 +91,9 @@ class BuildKernels(build_ext):
         for extension in self.extensions:
             extension.extra_compile_args = FLAGS + flags + extension.extra_compile_args
             extension.extra_link_args = flags
+        workers = self.parallel or len(os.sched_getaffinity(0))
         self.parallel = len(self.extensions)  # all wait for the pool, which compiles what they want
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(workers) as pool:
             self.compiler.compile = side_by_side(self.compiler.compile, pool)
             super().build_extensions()
 
@@ -107,10 +106,10 @@ class Wheel(bdist_wheel):
         super().run()
 
 
-def extension(name: str, *sources: str, flags: tuple[str, ...] = ()) -> Extension:
+def extension(name: str, *flags: str, sources: Iterable[Path] = ()) -> Extension:
     return Extension(
         f"convt.{name}",
-        [f"convt/{name}.pyx", *(f"convt/{source}" for source in sources)],
+        [f"convt/{name}.pyx", *map(str, sources)],
         include_dirs=[numpy.get_include()],
         depends=[str(header) for header in Path("convt").glob("*.h")],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
@@ -123,8 +122,9 @@ if __name__ == "__main__":  # not in the processes that Cython starts
         ext_modules=cythonize(
             [
                 # Three quarters of all the work, begun first. Its loops are vectors already: -O3 takes a
-                # fifth longer to compile them and makes them no faster (44 layers, 1.00).
-                extension("_levels", *LEVELS, flags=("-O2",)),
+                # fifth longer to compile them and makes them no faster (44 layers, 1.00). Only the module
+                # itself needs the tables of its sources.
+                extension("_levels", "-O2", "-fvisibility=hidden", sources=Path("convt").glob("[!_]*.c")),
                 extension("_box_along_channels"),
                 extension("_box_along_positions"),
                 extension("_box_compute"),

@@ -196,7 +196,7 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
         parts.chunk_vectors += table.near
         if parts.vectors < 2 * parts.chunk_vectors:
             parts.chunk_vectors = parts.vectors
-    elif operands.in_strips and parts.vectors % table.tile_vectors:  # the ends of lines make tiles across them
+    elif operands.in_strips and parts.vectors % table.tile_vectors:  # one or two vectors left make tiles across lines
         parts.some_lines = max(parts.some_lines, table.tile_vectors)
     return parts
 
@@ -213,8 +213,9 @@ cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_
     if operands.joined_rows and table.near > 2 and most < left <= most + table.lanes:
         most -= table.lanes
     elif operands.in_strips and not operands.joined_rows and table.near % 2 and table.lanes < left <= 2 * table.lanes:
-        # Of several lines they fill the strip, as two do not: 32x32 images of 48 channels took 0.95 of the time. More
-        # of them cut into parts that do took longer, images 80 wide of 64 channels 1.04 times as long.
+        # Across lines they fill the strip, as two do not: 32x32 images of 48 channels took 0.95 of the time. Along one
+        # line it makes no difference. Three and more that are left are taken at once: in parts that fill strips across
+        # lines, images 80 wide of 64 channels took 1.04 times as long.
         most = table.lanes
     return min(most, left)
 

@@ -70,9 +70,6 @@ INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 #include "micro_half.h"
 #include "micro_native.h"
 #undef LOAD_FLOAT16
-#undef NARROW_FLOAT16
-#undef LOAD_FIRST_HALVES
-#undef STORE_FIRST_HALVES
 #undef REAL
 #undef STREAM
 #undef STORE_FIRST

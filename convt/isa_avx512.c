@@ -31,7 +31,6 @@
 #undef STREAM
 #undef STORE_FIRST
 #undef LOAD_FLOAT16
-#undef NARROW_FLOAT16
 #undef LANES
 #undef NAME
 

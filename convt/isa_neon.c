@@ -25,9 +25,6 @@
 #include "micro_half.h"
 #include "micro_native.h"
 #undef LOAD_FLOAT16
-#undef NARROW_FLOAT16
-#undef LOAD_FIRST_HALVES
-#undef STORE_FIRST_HALVES
 #undef REAL
 #undef LANES
 #undef NAME

@@ -1,4 +1,4 @@
-/* What the sources of micro-kernels (isa_*.c) have in common. */
+/* What the sources of micro-kernels (isa_*.c) have in common, and what they give to levels.c. */
 #ifndef CONVT_KERNELS_H
 #define CONVT_KERNELS_H
 
@@ -91,19 +91,19 @@
      .interleave_narrow = prefix##interleave_narrow,                                                                   \
      .transpose_narrow = prefix##transpose_narrow}
 
-/* What the source of an instruction set (isa_*.c) gives to the table of levels. */
-#define CONVT_GIVES(isa)                                                                                               \
+/* What the source of an instruction set gives to the table of levels. */
+#define CONVT_DECLARE_KERNELS(isa)                                                                                     \
     extern const convt_kernels_f32 convt_##isa##_f32;                                                                  \
     extern const convt_kernels_f64 convt_##isa##_f64;                                                                  \
     extern const convt_halves convt_##isa##_halves;                                                                    \
     int convt_##isa##_runs_here(void)
-#define CONVT_GIVES_TILES(isa)                                                                                         \
+#define CONVT_DECLARE_TILES(isa)                                                                                       \
     extern const convt_tiles convt_##isa##_tiles;                                                                      \
     int convt_##isa##_runs_here(void)
-CONVT_GIVES(avx2);
-CONVT_GIVES(avx512);
-CONVT_GIVES(neon);
-CONVT_GIVES_TILES(avx512_bf16);
-CONVT_GIVES_TILES(amx);
+CONVT_DECLARE_KERNELS(avx2);
+CONVT_DECLARE_KERNELS(avx512);
+CONVT_DECLARE_KERNELS(neon);
+CONVT_DECLARE_TILES(avx512_bf16);
+CONVT_DECLARE_TILES(amx);
 
 #endif

@@ -2,17 +2,17 @@
 
 #include "kernels.h"
 
-/* The kernels of a level, and its products of pieces. */
+/* A level by kernels and products of pieces, perhaps those of another one. */
 #define LEVEL(isa, kernels, products, ...)                                                                             \
     {.name = #isa,                                                                                                     \
      .runs_here = convt_##isa##_runs_here,                                                                             \
      .f32 = &convt_##kernels##_f32,                                                                                    \
      .f64 = &convt_##kernels##_f64,                                                                                    \
      .halves = &convt_##kernels##_halves,                                                                              \
-     .tiles = &products,                                                                                               \
+     .tiles = &convt_##products##_tiles,                                                                               \
      __VA_ARGS__}
 
-static const convt_tiles no_tiles = {0};
+static const convt_tiles convt_no_tiles = {0};
 
 /* Results that leave the second-level cache pass the others: 2 to 4 MB took 1.04 times as long otherwise (24 random
    layers of float32; 1.28 espnet_20), 4 MB of a depthwise layer 1.9 times. */
@@ -23,19 +23,19 @@ const convt_level convt_levels[] = {
 #ifdef CONVT_X86
     /* From 2 MB on, as with AVX-512, results of 2 to 4 MB take 1.17 times as long on a processor whose best level this
        is, which keeps them in its third-level cache (22 random layers of float32). */
-    LEVEL(avx2, avx2, no_tiles, .stream_bytes = 1 << 22, .native_rows = 4),
-    LEVEL(avx512, avx512, no_tiles, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 4),
+    LEVEL(avx2, avx2, no, .stream_bytes = 1 << 22, .native_rows = 4),
+    LEVEL(avx512, avx512, no, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 4),
     /* Eight rows at once: 131 MB of floats in 0.92, 262 MB of doubles in 0.84 of the time (Zen 4). Fetched, results
        whose rows are not whole vectors (14x14 and 18x18 images, Zen 5) took 0.84 to 0.98 of the time from 9.6 MB
        on, 1.01 to 1.05 up to 8 MB. */
-    LEVEL(avx512_bf16, avx512, convt_avx512_bf16_tiles, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 8,
+    LEVEL(avx512_bf16, avx512, avx512_bf16, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 8,
           .halves_stream_bytes = 1 << 21, .fetch_bytes = 1 << 23),
 #endif
 #ifdef CONVT_AMX
-    LEVEL(amx, avx512, convt_amx_tiles, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 4,
-          .halves_stream_bytes = PTRDIFF_MAX, .fetch_bytes = PTRDIFF_MAX),
+    LEVEL(amx, avx512, amx, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 4, .halves_stream_bytes = PTRDIFF_MAX,
+          .fetch_bytes = PTRDIFF_MAX),
 #endif
 #ifdef CONVT_NEON
-    LEVEL(neon, neon, no_tiles, .stream_bytes = 1 << 21, .native_rows = 4),
+    LEVEL(neon, neon, no, .stream_bytes = 1 << 21, .native_rows = 4),
 #endif
     {0}};

@@ -189,6 +189,10 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
         STORE_FIRST_HALVES(out + i * out_step, block[i], n);
 }
 
+/* LOAD_FLOAT16 stays, by which micro_native.h knows floats. */
+#undef NARROW_FLOAT16
+#undef LOAD_FIRST_HALVES
+#undef STORE_FIRST_HALVES
 #undef NARROW_BFLOAT16
 #undef PAIR_BFLOAT16
 #undef TRANSPOSE_BFLOAT16

@@ -1,8 +1,9 @@
 /* The micro-kernels with lanes along positions: written once, instantiated by micro.h for floats and doubles and by
    isa_avx512_bf16.c for pairs of bfloat16.
 
-   Whoever includes this file defines REAL, LANES, NAME, ACCUMULATORS and OPERANDS as for micro.h; VECTOR, LOAD, STORE
-   and INLINE as micro.h does; and OUTPUT                               an element that `positions_out` writes
+   Whoever includes this file, behind registers.h, defines REAL, LANES, NAME, ACCUMULATORS and OPERANDS as for micro.h
+   and
+     OUTPUT                               an element that `positions_out` writes
      BROADCAST(element)                   a vector of it
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      COPIES                               whether tiles of one class may copy what they read

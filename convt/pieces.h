@@ -1,5 +1,5 @@
 /* What multiplies bfloat16 in pairs wants of elements, and what becomes of its sums, on x86: written once for AMX and
-   for dot products in vectors, whose sources include it inside their target regions.
+   for dot products in vectors, whose sources include it inside their target regions, each for itself.
 
    A float32 is the sum of three bfloat16 pieces, a float16 of two. Products of pairs flush subnormal operands and
    results, and Inf - Inf in the pieces of Inf makes NaN: callers check that every magnitude lies between two limits
@@ -61,6 +61,7 @@ INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t 
 #define TRANSPOSE_BFLOAT16(rows, offset, added, block)                                                                 \
     convt_pieces_transpose_bfloat16(rows, offset, (__m512)(added), (__m512i *)(block))
 #include "micro_half.h"
+#undef LOAD_FLOAT16
 #undef STREAM
 #undef STORE_FIRST
 #undef LANES

@@ -1,11 +1,13 @@
-/* Vectors of a type: loads, stores and what is shuffled among registers. Included by micro.h and pieces.h, once for
-   each of their instances, with REAL, LANES and NAME as there. */
+/* Vectors of a type: loads, stores and what is shuffled among registers. Included by micro.h and pieces.h behind
+   kernels.h and inside a target region, once for each of their instances, with REAL, LANES and NAME as there. */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 typedef __typeof__((NAME(vector)){0} < (NAME(vector)){0}) NAME(mask);
 
-#ifndef VECTOR /* all of an instance's, when they are used */
+/* Once for a source: they expand by the REAL, LANES and NAME of where they are used. */
+#ifndef CONVT_REGISTERS
+#define CONVT_REGISTERS
 #define VECTOR NAME(vector)
 #define LOAD(pointer) ((VECTOR) * (const NAME(unaligned) *)(pointer))
 #define STORE(pointer, value) (*(NAME(unaligned) *)(pointer) = (value))

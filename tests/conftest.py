@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Threads that wait leave the processors to the compiler beside them; before OpenMP is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from convt import isa, planner
 
 TESTS = Path(__file__).parent
