@@ -91,7 +91,7 @@ class BuildKernels(build_ext):
         for extension in self.extensions:
             extension.extra_compile_args = FLAGS + flags + extension.extra_compile_args
             extension.extra_link_args = flags
-        workers = self.parallel or len(os.sched_getaffinity(0))
+        workers = self.parallel or os.cpu_count()
         self.parallel = len(self.extensions)  # all wait for the pool, which compiles what they want
         with ThreadPoolExecutor(workers) as pool:
             self.compiler.compile = side_by_side(self.compiler.compile, pool)
@@ -124,7 +124,7 @@ if __name__ == "__main__":  # not in the processes that Cython starts
                 # Three quarters of all the work, begun first. Its loops are vectors already: -O3 takes a
                 # fifth longer to compile them and makes them no faster (44 layers, 1.00). Only the module
                 # itself needs the tables of its sources.
-                extension("_levels", "-O2", "-fvisibility=hidden", sources=Path("convt").glob("[!_]*.c")),
+                extension("_levels", "-O2", "-fvisibility=hidden", sources=sorted(Path("convt").glob("[!_]*.c"))),
                 extension("_box_along_channels"),
                 extension("_box_along_positions"),
                 extension("_box_compute"),

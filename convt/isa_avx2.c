@@ -84,9 +84,7 @@ INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 #include "micro.h"
 #include "micro_native.h"
 
-const convt_kernels_f32 convt_avx2_f32 = CONVT_INSTANCE(convt_avx2_f32_);
-const convt_kernels_f64 convt_avx2_f64 = CONVT_INSTANCE(convt_avx2_f64_);
-const convt_halves convt_avx2_halves = CONVT_HALVES(convt_avx2_f32_);
+CONVT_DEFINE_KERNELS(avx2);
 
 #if defined(__clang__)
 #pragma clang attribute pop

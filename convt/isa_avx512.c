@@ -42,9 +42,7 @@
 #include "micro.h"
 #include "micro_native.h"
 
-const convt_kernels_f32 convt_avx512_f32 = CONVT_INSTANCE(convt_avx512_f32_);
-const convt_kernels_f64 convt_avx512_f64 = CONVT_INSTANCE(convt_avx512_f64_);
-const convt_halves convt_avx512_halves = CONVT_HALVES(convt_avx512_f32_);
+CONVT_DEFINE_KERNELS(avx512);
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -35,9 +35,7 @@
 #include "micro.h"
 #include "micro_native.h"
 
-const convt_kernels_f32 convt_neon_f32 = CONVT_INSTANCE(convt_neon_f32_);
-const convt_kernels_f64 convt_neon_f64 = CONVT_INSTANCE(convt_neon_f64_);
-const convt_halves convt_neon_halves = CONVT_HALVES(convt_neon_f32_);
+CONVT_DEFINE_KERNELS(neon);
 
 int convt_neon_runs_here(void)
 {

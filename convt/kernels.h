@@ -97,6 +97,10 @@
     extern const convt_kernels_f64 convt_##isa##_f64;                                                                  \
     extern const convt_halves convt_##isa##_halves;                                                                    \
     int convt_##isa##_runs_here(void)
+#define CONVT_DEFINE_KERNELS(isa)                                                                                      \
+    const convt_kernels_f32 convt_##isa##_f32 = CONVT_INSTANCE(convt_##isa##_f32_);                                    \
+    const convt_kernels_f64 convt_##isa##_f64 = CONVT_INSTANCE(convt_##isa##_f64_);                                    \
+    const convt_halves convt_##isa##_halves = CONVT_HALVES(convt_##isa##_f32_)
 #define CONVT_DECLARE_TILES(isa)                                                                                       \
     extern const convt_tiles convt_##isa##_tiles;                                                                      \
     int convt_##isa##_runs_here(void)
