@@ -205,8 +205,8 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
                                         ptrdiff_t target_step, uint32_t least, uint32_t most)
 {
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
-    /* What the next box packs, as in `lines` of micro.h: 12 layers of 0.6 ms and more took 0.94 of the time, 64 channels
-       of 368x368 to one 0.74. */
+    /* What the next box packs, as in `lines` of micro.h: 12 layers of 0.6 ms and more took 0.94 of the time, 64
+       channels of 368x368 to one 0.74. */
     const ptrdiff_t ahead = count > 1 ? 0 : n * (ptrdiff_t)sizeof(uint16_t);
     for (ptrdiff_t line = 0; line < count; line++) {
         float *to = target + line * target_step;
