@@ -78,6 +78,7 @@ static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float
     for (ptrdiff_t i = 0; i < n; i += LANES) {
         i = i < n - LANES ? i : n - LANES;
         *(NAME(unaligned) *)(target + i) = NAME(load_half)(bfloat16, source + i);
+        __builtin_prefetch(source + i + n, 0, 2); /* as in `lines` of micro.h: 15 layers of float16 0.95 of the time */
     }
 }
 
