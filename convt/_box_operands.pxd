@@ -59,11 +59,13 @@ cdef inline Py_ssize_t array_axis(Py_ssize_t a) noexcept nogil:
 
 
 cdef inline void read_line(
-    BoxTable table, const Operands *operands, const char *source, Py_ssize_t step, Py_ssize_t n, real_t *line
+    BoxTable table, const Operands *operands, const char *source, Py_ssize_t step, Py_ssize_t n, Py_ssize_t ahead,
+    real_t *line,
 ) noexcept nogil:
-    """`read` with the level's own conversions where the elements are consecutive halves."""
+    """`read` with the level's own conversions where the elements are consecutive halves. Of these, what lies so many
+    bytes `ahead` is fetched."""
     if real_t is float and not operands.plain and step == sizeof(uint16_t):
-        table.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, line)
+        table.halves.widen(operands.dtype == BFLOAT16, <const uint16_t *> source, n, ahead, line)
     else:
         read(operands.dtype, source, step, n, line)
 

@@ -72,7 +72,7 @@ cdef inline const real_t *widen_channel(BoxTable table, const Given *given, Py_s
     """The weights of an input channel where they lie or, of halves, in `wide`."""
     cdef const char *first = given.first + c * given.channel_step
     if real_t is float and given.halves:
-        table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, wide)
+        table.halves.widen(given.dtype == BFLOAT16, <const uint16_t *> first, given.width, 0, wide)
         return wide
     return <const real_t *> first
 

@@ -182,7 +182,7 @@ cdef extern from "levels.h" nogil:
         void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
         bint (*finite)(const double *, Py_ssize_t) noexcept nogil
     ctypedef struct halves_t "convt_halves":
-        void (*widen)(bint, const uint16_t *, Py_ssize_t, float *) noexcept nogil
+        void (*widen)(bint, const uint16_t *, Py_ssize_t, Py_ssize_t, float *) noexcept nogil
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
         bint (*interleave_narrow)(bint, Py_ssize_t, Py_ssize_t, const float **, uint16_t *) noexcept nogil
         void (*transpose_narrow)(
@@ -207,8 +207,8 @@ cdef extern from "levels.h" nogil:
             const tile_rows_t *
         ) noexcept nogil
         bint (*word_lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, float *, Py_ssize_t,
-            uint32_t, uint32_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, Py_ssize_t, float *,
+            Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         positions_t word_positions
         positions_out_t word_positions_out
@@ -250,6 +250,7 @@ cdef enum:
     TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
     TILE_FLOATS = 256  # of memory that one tile register holds
 
-cdef int AMD_FAMILY  # of the processor; 0 of others
+# Whether the processor reads long rows best if nobody fetches them early: Zen 5 and later.
+cdef bint READS_AHEAD
 
 cdef const convt_level *find_level(str level) except NULL

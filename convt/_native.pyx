@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport AMD_FAMILY, convt_level, find_level, real_t
+from convt._levels cimport READS_AHEAD, convt_level, find_level, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -26,10 +26,6 @@ cdef enum:
     # Images whose weights a processor that reads ahead fetches best by itself: of one, 1 to 262 MB took 0.65 to 1.0 of
     # the time, of two 0.75 to 1.13, 0.93 on average, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
     FEW_IMAGES = 2
-
-
-# Whether four long rows come from memory faster if nobody fetches them early: on Zen 5 and later.
-cdef bint READS_AHEAD = AMD_FAMILY >= 26
 
 
 cdef struct NativeOperands:

@@ -137,7 +137,7 @@ typedef CONVT_KERNELS(double) convt_kernels_f64;
 
 /* Conversions of float16 and bfloat16; see micro_half.h. */
 typedef struct {
-    void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target);
+    void (*widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, ptrdiff_t ahead, float *target);
     void (*narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_t *target);
     int (*interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out);
     void (*transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns, const float *const *rows, ptrdiff_t offset,
@@ -162,8 +162,8 @@ typedef struct {
     /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none.
      */
     int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even,
-                      const char *odd, ptrdiff_t source_step, float *target, ptrdiff_t target_step, uint32_t least,
-                      uint32_t most);
+                      const char *odd, ptrdiff_t source_step, ptrdiff_t ahead, float *target, ptrdiff_t target_step,
+                      uint32_t least, uint32_t most);
     void (*word_positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t words,
                            const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
                            const float *bias, float *out, ptrdiff_t out_step);

@@ -66,8 +66,9 @@ static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, N
 }
 
 /* n consecutive elements; those that do not fill the last vector come in one over a few once more. Fewer than a vector
-   go through one of their own: one by one 1 x 1 of 768 channels of 41 x 15 took 1.6 times as long. */
-static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float *target)
+   go through one of their own: one by one 1 x 1 of 768 channels of 41 x 15 took 1.6 times as long. What lies so many
+   bytes `ahead` of whole vectors is fetched. */
+static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, ptrdiff_t ahead, float *target)
 {
     if (n < LANES) {
         const NAME(halves) few = LOAD_FIRST_HALVES(source, n);
@@ -78,7 +79,7 @@ static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, float
     for (ptrdiff_t i = 0; i < n; i += LANES) {
         i = i < n - LANES ? i : n - LANES;
         *(NAME(unaligned) *)(target + i) = NAME(load_half)(bfloat16, source + i);
-        __builtin_prefetch(source + i + n, 0, 2); /* as in `lines` of micro.h: 15 layers of float16 0.95 of the time */
+        __builtin_prefetch((const char *)(source + i) + ahead, 0, 2);
     }
 }
 

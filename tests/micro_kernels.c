@@ -405,7 +405,7 @@ static void test_halves(const char *level, const char *kernels, int lanes, const
         for (int n = 1; n <= 40; n++) {
             out[n] = 99;
             k->narrow(bfloat16, x, n, out);
-            k->widen(bfloat16, out, n, wide);
+            k->widen(bfloat16, out, n, 0, wide);
             for (int i = 0; i < n; i++) {
                 wrong += out[i] != narrowed(bfloat16, x[i]);
                 wrong += wide[i] != widened(bfloat16, out[i]);
