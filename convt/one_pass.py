@@ -35,6 +35,9 @@ UNFILLED_PRODUCTS = 16
 ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
 # The same that copying outputs, as joined rows want it, takes; the latter where outputs pass the caches.
 JOINED_PRODUCTS = (4, 2)
+# Above so many input channels, or bytes of them, strips are read along one row after the other rather than several
+# rows at once, where registers are many.
+FAR_ROWS_CHANNELS, FAR_ROWS_BYTES = 32, 1 << 23
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
 
@@ -101,6 +104,8 @@ class Rows(NamedTuple):
         Of a group.
     item : int
         Bytes of an output.
+    input_bytes : int
+        Of the whole input.
     limits : TileLimits
         Of the level's tiles.
     past_caches : bool
@@ -111,6 +116,7 @@ class Rows(NamedTuple):
     block: int
     in_channels: int
     item: int
+    input_bytes: int
     limits: TileLimits
     past_caches: bool
 
@@ -164,7 +170,8 @@ def vectors_in_one_pass(
     if inner > 4 or (item == 2 and in_channels > HALVES_CHANNELS and not path.words):
         return OnePass()
     past_caches = math.prod(geometry.output_shape) * item >= stream_bytes(isa, item == 2, in_channels)
-    rows = Rows(layout, block, in_channels, item, limits, past_caches)
+    input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
+    rows = Rows(layout, block, in_channels, item, input_bytes, limits, past_caches)
     if path.words:
         return words_in_one_pass(rows)
     if inner > 2 and not rows.of_one_class:
@@ -194,7 +201,7 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
     strips = in_channels > SHORT_ROWS_CHANNELS and reads_one_place(layout)
     strips = strips and rows.block * len(layout.classes[0].places) > rows.limits.rows
     joins_rows = strips or (rows.item > 2 and (layout.most_taps > 1 or rows_are_vectors(rows)))
-    joins_rows = joins_rows and worth_joining(rows)
+    joins_rows = joins_rows and worth_joining(rows, strips)
     # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
     # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
     # 512.
@@ -263,7 +270,17 @@ def rows_are_vectors(rows: Rows) -> bool:
     return last.output % rows.lanes == 0 and last.output == last.cells * last.stride
 
 
-def worth_joining(rows: Rows) -> bool:
+def reads_slowly(rows: Rows) -> bool:
+    """Whether strips that take turns between several rows would wait for an input of many channels or bytes.
+
+    Joined, whole vectors of 40 to 512 channels took 0.97 (float32, 60 layers of 20 to 500 MFLOP, 0.73 to 1.03) and
+    0.97 of the time (float64, 0.72 to 1.06), 24 channels of 16 images 96x96 0.65; smaller inputs of up to 32
+    channels 1.0 (0.93 to 1.08), all by AVX2 0.99 (Zen 4).
+    """
+    return rows.many_registers and (rows.in_channels > FAR_ROWS_CHANNELS or rows.input_bytes >= FAR_ROWS_BYTES)
+
+
+def worth_joining(rows: Rows, strips: bool = False) -> bool:
     """Whether rows of cells that read their own columns of the input should be multiplied as one line.
 
     That leaves no vector of a row part filled. Outputs whose rows are whole vectors are written where they
@@ -271,7 +288,8 @@ def worth_joining(rows: Rows) -> bool:
     to 16 channels 0.87 (float32), 0.92 (by AVX2) and 0.91 (float64). Others are copied. Rows whose vectors
     would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of
     words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines, which are
-    copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Of strips and words it is
+    copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
+    joined in strips of inputs that are read slowly. Of strips and words it is
     decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
     long as they would along channels.
     """
@@ -279,7 +297,9 @@ def worth_joining(rows: Rows) -> bool:
     if len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
         return False
     *_, outer, last = layout.axes
-    if outer.cells == 1 or width < last.cells or last.cells < last.input or width % rows.lanes == 0:
+    if outer.cells == 1 or width < last.cells or last.cells < last.input:
+        return False
+    if width % rows.lanes == 0 and not (strips and reads_slowly(rows)):
         return False
     if last.output * min(rows.item, 4) < 4 * rows.lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied

@@ -179,6 +179,11 @@ class BoxLayout(NamedTuple):
         return -(-self.axes[1].cells // self.axes[1].box)
 
     @property
+    def full_boxes(self) -> float:
+        """As many have all cells of the boxes, the last of which may be in part empty."""
+        return math.prod(axis.cells / axis.box for axis in self.axes)
+
+    @property
     def chains(self) -> int:
         """Chains of boxes."""
         return self.boxes // self.boxes_along * -(-self.boxes_along // self.chain)

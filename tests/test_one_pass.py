@@ -11,7 +11,7 @@ from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, before_unreadable, bits, fo
 
 import convt
 from convt import paths, tiling
-from convt._levels import multiplies_words, stream_bytes, tile_limits
+from convt._levels import MANY_SUMS, multiplies_words, stream_bytes, tile_limits
 from convt.arrays import empty_aligned
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
@@ -326,6 +326,27 @@ def test_joined_rows_of_few_channels(level, dtype, layout, channels, outputs, ke
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
+@pytest.mark.parametrize(("rows", "outputs", "kernel"), [(5, 6, 2), (40, 6, 2), (300, 20, 2), (9, 3, 4)])
+@pytest.mark.parametrize("vectors", [1, 5])
+def test_rows_of_whole_vectors_are_joined_in_strips(level, dtype, layout, rows, outputs, kernel, vectors):
+    """But where registers are few."""
+    limits = tile_limits(level, dtype == np.float64, 0)
+    rng = np.random.default_rng(0)
+    x, w, b = (
+        integer_data(rng, shape)
+        for shape in ((2, 40, rows, vectors * limits.lanes), (40, outputs, kernel, kernel), outputs)
+    )
+    attributes = {"strides": [kernel] * 2}
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=2, **attributes)
+        assert ("joined rows" in layer.explain(x.shape)["tiles"]) == (limits.sums >= MANY_SUMS)
+        y = layer(as_layout(x.astype(dtype), layout))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 @pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
 @pytest.mark.parametrize(
     "layouts", [("contiguous",) * 2, ("every second", "sliced"), ("sliced", "contiguous")], ids=str
@@ -362,12 +383,13 @@ def test_rows_of_several_taps_none_of_which_lies_along_them_are_joined(
 
 @pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0)[0] == 16])
 @pytest.mark.parametrize(
-    ("channels", "width", "joined"), [(24, 184, True), (24, 185, False), (256, 185, True), (256, 192, False)]
+    ("channels", "width", "joined"),
+    [(24, 184, True), (24, 185, False), (256, 185, True), (24, 192, False), (256, 192, True)],
 )
 def test_long_rows_are_joined_for_enough_channels_or_if_their_outputs_are_whole_vectors(
     level, channels, width, joined
 ):
-    """They end within a vector; of 192 cells they do not."""
+    """They end within a vector; of 192 cells they do not, but many channels are better read row by row."""
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(np.ones((channels, 64, 2, 2), np.float32), strides=[2, 2])
         assert ("joined rows" in layer.explain((1, channels, 8, width))["tiles"]) == joined
