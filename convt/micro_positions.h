@@ -263,6 +263,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(6, 3, CONVT_ONE_CLASS)                                                                                        \
     TILE(4, 4, CONVT_ONE_CLASS)                                                                                        \
     TILE(8, 4, CONVT_ONE_CLASS)                                                                                        \
+    TILE(8, 8, CONVT_ONE_CLASS)                                                                                        \
     TILE(1, 2, CONVT_TWO_CLASSES)                                                                                      \
     TILE(2, 2, CONVT_TWO_CLASSES)                                                                                      \
     TILE(3, 2, CONVT_TWO_CLASSES)                                                                                      \
@@ -386,10 +387,10 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 #undef TILES
 
-/* Lines of cells into outputs of 1 to 4 `places` a cell, the last of which may lack some. Row r of a class is place
-   r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second are the
-   two places of out[r]. Where loads are shared there may be 8 places too, and 4 rows or as many as places. One pass, so
-   that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
+/* Lines of cells into outputs of 1 to 4 or 8 `places` a cell, the last of which may lack some. Row r of a class is
+   place r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second
+   are the two places of out[r]. Where loads are shared there may be 8 places too, and 4 rows or as many as places. One
+   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines that have one vector more than a tile, which along them would be cut

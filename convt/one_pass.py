@@ -35,6 +35,7 @@ UNFILLED_PRODUCTS = 16
 ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
 # The same that copying outputs, as joined rows want it, takes; the latter where outputs pass the caches.
 JOINED_PRODUCTS = (4, 2)
+EIGHT_PLACES_PRODUCTS = 2  # and the same of rows of eight places a cell, each lane of which makes as many outputs
 # Above so many input channels, or bytes of them, strips are read along one row after the other rather than several
 # rows at once, where registers are many.
 FAR_ROWS_CHANNELS, FAR_ROWS_BYTES = 32, 1 << 23
@@ -158,7 +159,8 @@ def vectors_in_one_pass(
 
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
-    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4).
+    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of
+    eight 0.91 (float32) and 0.88 (float64; 50 layers, 0.63 to 1.05), of words 0.76 to 2.6.
     """
     in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
     limits = tile_limits(isa, dtype == "float64", 0)
@@ -167,7 +169,9 @@ def vectors_in_one_pass(
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
-    if inner > 4 or (item == 2 and in_channels > HALVES_CHANNELS and not path.words):
+    if inner not in (1, 2, 3, 4, 8) or (inner == 8 and (item == 2 or limits.rows < inner)):
+        return OnePass()
+    if item == 2 and in_channels > HALVES_CHANNELS and not path.words:
         return OnePass()
     past_caches = math.prod(geometry.output_shape) * item >= stream_bytes(isa, item == 2, in_channels)
     input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
@@ -213,6 +217,8 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
         through_sums = not (filled or joins_rows) or not rows.many_registers
         if in_channels > FOUR_PLACES_CHANNELS and not strips and through_sums:
             return OnePass()
+    if rows.inner == 8 and not (filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS)):
+        return OnePass()
     enough = filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
@@ -294,7 +300,7 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     long as they would along channels.
     """
     layout, width = rows.layout, rows.width
-    if len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
+    if rows.inner == 8 or len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
         return False
     *_, outer, last = layout.axes
     if outer.cells == 1 or width < last.cells or last.cells < last.input:

@@ -40,7 +40,8 @@ static void report(const char *level, const char *kernel, int wrong)
         const int width = (length + places - 1) / places;                                                              \
         const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && width % k->lanes == 0;                     \
         convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
-        if (kind == CONVT_ONE_CLASS && count == 1 && places % 2 == 0 && length % k->lanes == 0) { /* rows apart */     \
+        const int apart = kind == CONVT_ONE_CLASS && (places == 2 || places == 4);                                     \
+        if (apart && count == 1 && length % k->lanes == 0) {                                                           \
             lines.row = 2 * k->lanes;                                                                                  \
             lines.row_left = k->lanes;                                                                                 \
             lines.row_skip = aligned || stream ? 16 : 5;                                                               \
@@ -232,7 +233,7 @@ static void report(const char *level, const char *kernel, int wrong)
             const int aligned = many / 2 % 2, stream = many % 2;                                                       \
             for (int length = 1; length <= (many < 4 ? 140 : 220); length += many >= 4 || length > 70 ? 5 : 1) {       \
                 const int count = many >= 4 ? 1 : length <= 80 ? length % 13 + 1 : 9;                                  \
-                for (int places = 1; places <= 4; places++)                                                            \
+                for (int places = 1; places <= 8; places += places < 4 ? 1 : 4)                                        \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, CONVT_ONE_CLASS, places, length, count, aligned,    \
                                                        stream, x, out);                                                \

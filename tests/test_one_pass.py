@@ -192,6 +192,29 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
+@pytest.mark.parametrize("channels", [1, 2, 7, 40])
+@pytest.mark.parametrize("size", [(3, 64), (2, 2, 112), (480,), (9, 16), (700, 16)], ids=str)
+@pytest.mark.parametrize("end", [0, 3])
+def test_rows_of_eight_places_are_written_in_one_pass(level, dtype, layout, channels, size, end):
+    """Where a tile has rows for all of them and rows of cells fill their vectors."""
+    rank = len(size)
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 3, *[1] * (rank - 1), 8))
+    attributes = {"strides": [1] * (rank - 1) + [8], "pads": [0] * (2 * rank - 1) + [end]}
+    wanted = oracle(x, w, None, attributes, dtype)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITIONS)):
+        layer = convt.ConvTranspose(w.astype(dtype), n_threads=2, **attributes)
+        one_pass = layer.explain(x.shape)["tiles"].get("one pass", False)
+        assert one_pass == (tile_limits(level, dtype == np.float64, 0).rows >= 8)
+        layer(as_layout(x.astype(dtype), layout), out=out)
+    np.testing.assert_array_equal(out, wanted)
+    assert_nothing_beside(out)
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
 @pytest.mark.parametrize("channels", [24, 70, 150])
 @pytest.mark.parametrize("size", [(7, 64), (3, 100), (2, 3, 80), (700,)], ids=str)
