@@ -132,6 +132,11 @@ class Rows(NamedTuple):
         return self.layout.axes[-1].box
 
     @property
+    def filled(self) -> bool:
+        """Whether they fill their vectors to 7 of 8."""
+        return 8 * self.width >= 7 * -(-self.width // self.lanes) * self.lanes
+
+    @property
     def inner(self) -> int:
         """Outputs of a cell in a row."""
         return self.layout.axes[-1].stride
@@ -160,7 +165,7 @@ def vectors_in_one_pass(
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
     few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of
-    eight 0.91 (float32) and 0.88 (float64; 50 layers, 0.63 to 1.05), of words 0.76 to 2.6.
+    eight 0.91 (float32), 0.88 (float64) and 0.97 (words; 50 layers, 0.63 to 1.05).
     """
     in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
     limits = tile_limits(isa, dtype == "float64", 0)
@@ -169,13 +174,16 @@ def vectors_in_one_pass(
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
-    if inner not in (1, 2, 3, 4, 8) or (inner == 8 and (item == 2 or limits.rows < inner)):
-        return OnePass()
-    if item == 2 and in_channels > HALVES_CHANNELS and not path.words:
+    halves = item == 2 and not path.words
+    if inner not in (1, 2, 3, 4, 8) or (halves and in_channels > HALVES_CHANNELS):
         return OnePass()
     past_caches = math.prod(geometry.output_shape) * item >= stream_bytes(isa, item == 2, in_channels)
     input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
     rows = Rows(layout, block, in_channels, item, input_bytes, limits, past_caches)
+    if inner == 8 and (
+        halves or limits.rows < inner or not (rows.filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS))
+    ):
+        return OnePass()
     if path.words:
         return words_in_one_pass(rows)
     if inner > 2 and not rows.of_one_class:
@@ -210,16 +218,13 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
     # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
     # 512.
     part_filled = rows.width % rows.lanes > 0 and rows.width < SHORT_ROW * rows.lanes
-    filled = 8 * rows.width >= 7 * -(-rows.width // rows.lanes) * rows.lanes
     if rows.inner == 4:
         if in_channels > STRIPS_CHANNELS:
             return OnePass()
-        through_sums = not (filled or joins_rows) or not rows.many_registers
+        through_sums = not (rows.filled or joins_rows) or not rows.many_registers
         if in_channels > FOUR_PLACES_CHANNELS and not strips and through_sums:
             return OnePass()
-    if rows.inner == 8 and not (filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS)):
-        return OnePass()
-    enough = filled and strips and in_channels <= STRIPS_CHANNELS
+    enough = rows.filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
     if rows.alternate:

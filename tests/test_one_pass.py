@@ -574,7 +574,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
 @pytest.mark.parametrize("level", WORD_LEVELS)
 # In one pass, if rows fill vectors, but not of every second output.
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("channels", [2, 7, 31, 40])
 @pytest.mark.parametrize(
     ("size", "outputs", "kernel"),
