@@ -164,8 +164,8 @@ def vectors_in_one_pass(
 
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
-    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of
-    eight 0.91 (float32), 0.88 (float64) and 0.97 (words; 50 layers, 0.63 to 1.05).
+    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of eight
+    0.91 (float32), 0.88 (float64) and 0.97 (words; 50 layers, 0.63 to 1.05).
     """
     in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
     limits = tile_limits(isa, dtype == "float64", 0)
@@ -180,9 +180,8 @@ def vectors_in_one_pass(
     past_caches = math.prod(geometry.output_shape) * item >= stream_bytes(isa, item == 2, in_channels)
     input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
     rows = Rows(layout, block, in_channels, item, input_bytes, limits, past_caches)
-    if inner == 8 and (
-        halves or limits.rows < inner or not (rows.filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS))
-    ):
+    eight_suit = not halves and limits.rows >= 8 and rows.filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS)
+    if inner == 8 and not eight_suit:
         return OnePass()
     if path.words:
         return words_in_one_pass(rows)

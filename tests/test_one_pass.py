@@ -193,8 +193,8 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize("channels", [1, 2, 7, 40])
-@pytest.mark.parametrize("size", [(3, 64), (2, 2, 112), (480,), (9, 16), (700, 16)], ids=str)
+@pytest.mark.parametrize("channels", [1, 7, 40])
+@pytest.mark.parametrize("size", [(3, 64), (2, 2, 112), (480,), (700, 16)], ids=str)
 @pytest.mark.parametrize("end", [0, 3])
 def test_rows_of_eight_places_are_written_in_one_pass(level, dtype, layout, channels, size, end):
     """Where a tile has rows for all of them and rows of cells fill their vectors."""
