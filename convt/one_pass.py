@@ -299,9 +299,9 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of
     words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines, which are
     copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
-    joined in strips of inputs that are read slowly. Of strips and words it is
-    decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4 times as
-    long as they would along channels.
+    joined in strips of inputs that are read slowly. Of strips and words it is decided for rows that follow each
+    other in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
+    Tiles of eight places write along a row alone.
     """
     layout, width = rows.layout, rows.width
     if rows.inner == 8 or len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):

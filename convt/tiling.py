@@ -180,7 +180,7 @@ class BoxLayout(NamedTuple):
 
     @property
     def full_boxes(self) -> float:
-        """As many have all cells of the boxes, the last of which may be in part empty."""
+        """As many full ones have the cells of all: the last ones may be filled in part."""
         return math.prod(axis.cells / axis.box for axis in self.axes)
 
     @property
