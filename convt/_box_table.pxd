@@ -16,6 +16,7 @@ cdef enum:
     # Vectors of positions, about; it divides by the widths of most tiles of `positions` and has the widest.
     CHUNK = 12
     CHUNK_VECTORS = 192  # of packed input, for few channels
+    WHOLE_LINES_ROWS = 6  # of a tile of four vectors
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.

@@ -166,8 +166,11 @@ cdef class BoxTable:
         """Rows of tiles whose sums are written as outputs. Returns the classes of places, cut for these tiles."""
         classes = layout.classes
         (
-            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors
+            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
+            whole_lines,
         ) = one_pass
+        if whole_lines:
+            self.most_rows = WHOLE_LINES_ROWS
         if self.shares_loads:
             self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
             classes = classes_sharing_loads(classes, self.inner_places, self.most_rows)

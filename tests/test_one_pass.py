@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, before_unreadable, bits, forced, in_pieces, seeds
 
 import convt
-from convt import paths, tiling
+from convt import one_pass, paths, tiling
 from convt._levels import MANY_SUMS, multiplies_words, stream_bytes, tile_limits
 from convt.arrays import empty_aligned
 
@@ -601,6 +601,28 @@ def test_words_of_two_channels(level, layout, stride, channels, size, outputs, k
         layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
         assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
         layer(as_layout(x, layout), out=out)
+    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_nothing_beside(out)
+
+
+@pytest.mark.parametrize("level", WORD_LEVELS)
+@pytest.mark.parametrize("layout", ["contiguous", "sliced"])
+@pytest.mark.parametrize("channels", [3, 64])
+@pytest.mark.parametrize("outputs", [1, 7, 8, 40])
+@pytest.mark.parametrize(("size", "kernel"), [((5, 62), 3), ((3, 100), 1), ((700,), 5)], ids=str)
+def test_words_of_one_place_that_fill_cache_lines(level, layout, channels, outputs, size, kernel, monkeypatch):
+    """Those of large results."""
+    found, find = [], one_pass.words_in_one_pass
+    monkeypatch.setattr(one_pass, "words_in_one_pass", lambda rows: found.append(find(rows)) or found[-1])
+    monkeypatch.setattr(one_pass, "LINES_BYTES", 0)
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, outputs, *[kernel] * len(size)))
+    x, w = x.astype(BFLOAT16), w.astype(BFLOAT16)
+    wanted = oracle(x, w, None, {}, BFLOAT16)
+    out = as_layout(np.full_like(wanted, 99), layout)
+    with forced((level, paths.POSITION_WORDS)):
+        convt.ConvTranspose(w, n_threads=2)(x, out=out)
+    assert found[-1].whole_lines
     np.testing.assert_array_equal(bits(out), bits(wanted))
     assert_nothing_beside(out)
 
