@@ -173,7 +173,7 @@ cdef void multiply_places(
     cdef Py_ssize_t shared = box.shared * table.steps[1], columns = table.columns(table.products, block, 0)
     cdef Py_ssize_t length = table.input_elements - shared - (table.axes[1, BOX] - box.size[1]) * table.steps[1]
     length -= (table.axes[0, BOX] - box.size[0]) * table.steps[0]
-    cdef Py_ssize_t column, kept, nth, planes, place
+    cdef Py_ssize_t column, kept, nth, place = 0
     cdef bint images
     cdef real_t *line
     cdef Plane plane
@@ -187,11 +187,10 @@ cdef void multiply_places(
         return
     if read_in_place(table, operands, box):
         images = images_are_rows(table, operands, box)
-        planes = count_planes(table, box, images)
-        for nth in range(planes):
+        for nth in range(count_planes(table, box, images)):
             plane = nth_plane(table, operands, box, nth, images)
             multiply_plane(table, operands, block, &plane, weights, bias, input, products + plane.place)
-        place = planes * plane.rows.pitch * plane.columns.pitch
+            place += plane.rows.pitch * plane.columns.pitch
     else:
         place = count_planes(table, box) * plane_places(table, box)
         multiply_packed(table, operands, box, block, min(length, place), weights, bias, input, products)

@@ -306,7 +306,7 @@ cdef bint pack_input(
     cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch, size = height * width
     cdef bint images = table.along_channels and not table.image_runs and images_are_rows(table, operands, box)
-    cdef Py_ssize_t nth, planes = count_planes(table, box, images), channel, place, n_rows, n
+    cdef Py_ssize_t nth, channel, place = 0, n_rows, n
     cdef Py_ssize_t shared = box.shared * table.steps[1], channels = box.groups * table.depth
     cdef bint refused = False
     cdef Plane plane
@@ -317,8 +317,9 @@ cdef bint pack_input(
             target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
         )
         target += shared * table.x_step
-    for nth in range(planes):
+    for nth in range(count_planes(table, box, images)):
         plane = nth_plane(table, operands, box, nth, images)
+        place += plane.rows.pitch * plane.columns.pitch
         rows = plane.rows
         if table.along_channels:
             begin = target + plane.place * table.x_step
@@ -348,14 +349,13 @@ cdef bint pack_input(
                 refused |= pack_channel(
                     table, operands, &plane, x, channel % table.depth, 0, rows.pitch, 0, columns.pitch, begin
                 )
-    place = planes * plane.rows.pitch * plane.columns.pitch
     if table.along_channels:
         if not table.image_runs:  # the sums of images that a box does not have go nowhere
             clear_places(table, target, place, table.input_elements - shared)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
-        pack_pairs(table, operands, operands.x, plane.row_step, rows, columns, 1, size - place, target, place)
+        pack_pairs(table, operands, operands.x, 0, rows, columns, 1, size - place, target, place)
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.
         for channel in range(channels):

@@ -5,6 +5,7 @@ tile registers (`multiply_tiles_and_store`).
 """
 
 from libc.stdint cimport int64_t, uint16_t
+from libc.string cimport memset
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
@@ -354,6 +355,7 @@ cdef inline lines_t lines_of_box(
     """What all lines of a box have in common, and its input and `steps` from row to row: packed, or those of x."""
     cdef Py_ssize_t last = table.n_axes - 1, a
     cdef lines_t lines
+    memset(&lines, 0, sizeof(lines))
     for a in range(last):
         steps[a] = table.steps[a]
     lines.x_channel = table.x_step

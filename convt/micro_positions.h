@@ -263,6 +263,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
     TILE(6, 3, CONVT_ONE_CLASS)                                                                                        \
     TILE(4, 4, CONVT_ONE_CLASS)                                                                                        \
     TILE(8, 4, CONVT_ONE_CLASS)                                                                                        \
+    TILE(6, 6, CONVT_ONE_CLASS)                                                                                        \
     TILE(8, 8, CONVT_ONE_CLASS)                                                                                        \
     TILE(1, 2, CONVT_TWO_CLASSES)                                                                                      \
     TILE(2, 2, CONVT_TWO_CLASSES)                                                                                      \
@@ -308,7 +309,7 @@ INLINE NAME(strip)
             to.begin += (v) * LANES * e;                                                                               \
     }
 #define ALONG(n, e, of_kind, apart)                                                                                    \
-    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
+    case 128 * of_kind + 16 * (e - 1) + n: {                                                                           \
         enum { WIDE = TILE_VECTORS(n, of_kind, e) };                                                                   \
         SOME(n, WIDE, e, of_kind, apart)                                                                               \
         SOME(n, WIDE > 2 ? 2 : 1, e, of_kind, apart)                                                                   \
@@ -320,7 +321,7 @@ static void NAME(along_rows)(int rows, int kind, int places, const convt_tap_cla
                              ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
-    switch (64 * kind + 16 * (places - 1) + rows) {
+    switch (128 * kind + 16 * (places - 1) + rows) {
         ALONG(2, 2, CONVT_ONE_CLASS, 1)
         ALONG(4, 2, CONVT_ONE_CLASS, 1)
         ALONG(6, 2, CONVT_ONE_CLASS, 1)
@@ -339,7 +340,7 @@ static void NAME(along_line)(int rows, int kind, int places, const convt_tap_cla
         return;
     }
 #define TILE(n, e, of_kind) ALONG(n, e, of_kind, 0)
-    switch (64 * kind + 16 * (places - 1) + rows) {
+    switch (128 * kind + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
@@ -356,7 +357,7 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
     const ptrdiff_t begin = to.begin;
     to.vector = lines->out_line;
 #define TILE(n, e, of_kind)                                                                                            \
-    case 64 * of_kind + 16 * (e - 1) + n: {                                                                            \
+    case 128 * of_kind + 16 * (e - 1) + n: {                                                                           \
         const int wide = (TILE_VECTORS(n, of_kind, e) + part - 1) / part;                                              \
         for (; line < lines->count; line += wide) {                                                                    \
             const ptrdiff_t i = line + wide <= lines->count ? line : lines->count - wide;                              \
@@ -366,7 +367,7 @@ INLINE void NAME(across)(const int part, int rows, int kind, int places, const c
                            NAME(part_of_strip)(lines, first + i * lines->packed_line, lines->packed_line, i), to);     \
         }                                                                                                              \
     } break;
-    switch (64 * kind + 16 * (places - 1) + rows) {
+    switch (128 * kind + 16 * (places - 1) + rows) {
         TILES
     }
 #undef TILE
@@ -387,7 +388,7 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 #undef TILES
 
-/* Lines of cells into outputs of 1 to 4 or 8 `places` a cell, the last of which may lack some. Row r of a class is
+/* Lines of cells into outputs of 1 to 4, 6 or 8 `places` a cell, the last of which may lack some. Row r of a class is
    place r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second
    are the two places of out[r]. Where loads are shared there may be 8 places too, and 4 rows or as many as places. One
    pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.

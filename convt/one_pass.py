@@ -35,7 +35,7 @@ UNFILLED_PRODUCTS = 16
 ROWS_PRODUCTS = 8  # the same of several rows: with more, 10 layers took 0.88 to 1.03 of the time
 # The same that copying outputs, as joined rows want it, takes; the latter where outputs pass the caches.
 JOINED_PRODUCTS = (4, 2)
-EIGHT_PLACES_PRODUCTS = 2  # and the same of rows of eight places a cell, each lane of which makes as many outputs
+MANY_PLACES_PRODUCTS = 2  # and the same of six and eight places a cell, as each lane makes so many outputs
 # Above so many input channels, or bytes of them, strips are read along one row after the other rather than several
 # rows at once, where registers are many.
 FAR_ROWS_CHANNELS, FAR_ROWS_BYTES = 32, 1 << 23
@@ -171,8 +171,8 @@ def vectors_in_one_pass(
 
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
     without strips 1.15 to 1.2 for 16 channels, where rows leave a fifth of their vectors unfilled or registers are
-    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of eight
-    0.91 (float32), 0.88 (float64) and 0.97 (words; 50 layers, 0.63 to 1.05).
+    few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of six
+    and eight 0.91 (float32), 0.91 and 0.88 (float64), 0.81 and 0.96 (words; 36 and 50 layers, 0.45 to 1.1).
     """
     in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
     limits = tile_limits(isa, dtype == "float64", 0)
@@ -182,21 +182,21 @@ def vectors_in_one_pass(
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
     halves = item == 2 and not path.words
-    if inner not in (1, 2, 3, 4, 8) or (halves and in_channels > HALVES_CHANNELS):
+    if inner not in (1, 2, 3, 4, 6, 8) or (halves and in_channels > HALVES_CHANNELS):
         return OnePass()
     output_bytes = math.prod(geometry.output_shape) * item
     past_caches = output_bytes >= stream_bytes(isa, item == 2, in_channels)
     input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
     rows = Rows(layout, block, in_channels, item, input_bytes, limits, output_bytes, past_caches)
-    eight_suit = not halves and limits.rows >= 8 and rows.filled and ends_are_few(rows, EIGHT_PLACES_PRODUCTS)
-    if inner == 8 and not eight_suit:
+    many_suit = not halves and limits.rows >= inner and rows.filled and ends_are_few(rows, MANY_PLACES_PRODUCTS)
+    if inner > 4 and not many_suit:
         return OnePass()
     if path.words:
         return words_in_one_pass(rows)
     if inner > 2 and not rows.of_one_class:
         return OnePass()
-    if inner == 3 and limits.lanes * max(item, 4) < CACHE_LINE:
-        # By AVX2 the indices that interleave three places push sums out of the registers: 1.0 to 2.1 times as
+    if inner in (3, 6) and limits.lanes * max(item, 4) < CACHE_LINE:
+        # By AVX2 the indices that interleave threes of places push sums out of the registers: 1.0 to 2.1 times as
         # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()
     return floats_in_one_pass(rows)
@@ -319,10 +319,10 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
     joined in strips of inputs that are read slowly. Of strips and words it is decided for rows that follow each
     other in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
-    Tiles of eight places write along a row alone.
+    Tiles of six and eight places write along a row alone.
     """
     layout, width = rows.layout, rows.width
-    if rows.inner == 8 or len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
+    if rows.inner > 4 or len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
         return False
     *_, outer, last = layout.axes
     if outer.cells == 1 or width < last.cells or last.cells < last.input:

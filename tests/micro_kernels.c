@@ -233,7 +233,7 @@ static void report(const char *level, const char *kernel, int wrong)
             const int aligned = many / 2 % 2, stream = many % 2;                                                       \
             for (int length = 1; length <= (many < 4 ? 140 : 220); length += many >= 4 || length > 70 ? 5 : 1) {       \
                 const int count = many >= 4 ? 1 : length <= 80 ? length % 13 + 1 : 9;                                  \
-                for (int places = 1; places <= 8; places += places < 4 ? 1 : 4)                                        \
+                for (int places = 1; places <= 8; places += places < 4 ? 1 : 2)                                        \
                     for (int r = places; r <= 8; r += places)                                                          \
                         wrong += wrong_lines_of_##REAL(k, r, &one, CONVT_ONE_CLASS, places, length, count, aligned,    \
                                                        stream, x, out);                                                \

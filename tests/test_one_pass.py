@@ -193,15 +193,15 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize("channels", [1, 7, 40])
+@pytest.mark.parametrize("channels", [2, 40])
 @pytest.mark.parametrize("size", [(3, 64), (2, 2, 112), (480,), (700, 16)], ids=str)
-@pytest.mark.parametrize("end", [0, 3])
-def test_rows_of_eight_places_are_written_in_one_pass(level, dtype, layout, channels, size, end):
-    """Where a tile has rows for all of them and rows of cells fill their vectors."""
+@pytest.mark.parametrize(("places", "end"), [(6, 0), (6, 4), (8, 0), (8, 3)])
+def test_rows_of_many_places_are_written_in_one_pass(level, dtype, layout, channels, size, places, end):
+    """Where registers are many and rows of cells fill their vectors."""
     rank = len(size)
     rng = np.random.default_rng(0)
-    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 3, *[1] * (rank - 1), 8))
-    attributes = {"strides": [1] * (rank - 1) + [8], "pads": [0] * (2 * rank - 1) + [end]}
+    x, w = integer_data(rng, (2, channels, *size)), integer_data(rng, (channels, 3, *[1] * (rank - 1), places))
+    attributes = {"strides": [1] * (rank - 1) + [places], "pads": [0] * (2 * rank - 1) + [end]}
     wanted = oracle(x, w, None, attributes, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, paths.POSITIONS)):
@@ -574,7 +574,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
 @pytest.mark.parametrize("level", WORD_LEVELS)
 # In one pass, if rows fill vectors, but not of every second output.
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize("stride", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("channels", [2, 7, 31, 40])
 @pytest.mark.parametrize(
     ("size", "outputs", "kernel"),
