@@ -187,7 +187,7 @@ cdef class BoxTable:
             )
         if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers
-        if self.one_pass and self.inner_places in (3, 4, 6, 8) and not (self.pieces or self.shares_loads):
+        if self.one_pass and self.inner_places > 2 and not (self.pieces or self.shares_loads):
             self.together = self.inner_places
             self.most_rows = self.most_rows // self.together * self.together
         return classes

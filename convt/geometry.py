@@ -51,6 +51,11 @@ class Geometry(NamedTuple):
     axes: tuple[Axis, ...]
 
     @property
+    def inputs(self) -> int:
+        """Elements of the input."""
+        return self.batch * self.in_channels * math.prod(axis.input for axis in self.axes)
+
+    @property
     def group_inputs(self) -> int:
         """Input channels of a group."""
         return self.in_channels // self.group

@@ -186,10 +186,8 @@ def vectors_in_one_pass(
         return OnePass()
     output_bytes = math.prod(geometry.output_shape) * item
     past_caches = output_bytes >= stream_bytes(isa, item == 2, in_channels)
-    input_bytes = geometry.batch * geometry.in_channels * math.prod(axis.input for axis in geometry.axes) * item
-    rows = Rows(layout, block, in_channels, item, input_bytes, limits, output_bytes, past_caches)
-    many_suit = not halves and limits.rows >= inner and rows.filled and ends_are_few(rows, MANY_PLACES_PRODUCTS)
-    if inner > 4 and not many_suit:
+    rows = Rows(layout, block, in_channels, item, geometry.inputs * item, limits, output_bytes, past_caches)
+    if inner > 4 and (halves or not many_places_suit(rows)):
         return OnePass()
     if path.words:
         return words_in_one_pass(rows)
@@ -200,6 +198,11 @@ def vectors_in_one_pass(
         # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()
     return floats_in_one_pass(rows)
+
+
+def many_places_suit(rows: Rows) -> bool:
+    """Whether a tile has rows for all places of a cell, and rows of cells leave few lanes unfilled."""
+    return rows.limits.rows >= rows.inner and rows.filled and ends_are_few(rows, MANY_PLACES_PRODUCTS)
 
 
 def words_in_one_pass(rows: Rows) -> OnePass:

@@ -85,8 +85,7 @@ class Work:
     @cached_property
     def input_bytes(self) -> int:
         """Of the whole input."""
-        places = math.prod(axis.input for axis in self.geometry.axes)
-        return self.geometry.batch * self.geometry.in_channels * places * ITEMSIZE[self.dtype]
+        return self.geometry.inputs * ITEMSIZE[self.dtype]
 
     @cached_property
     def output_bytes(self) -> int:
