@@ -12,7 +12,7 @@ from convt._box_operands cimport (
     Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
     rows_follow, write_outputs,
 )
-from convt._box_table cimport OUTPUT, STRIDE, BoxTable
+from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
     JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
     SHORT_LINE, TWO_CLASSES, lines_t, real_t, tap_class_t, tile_rows_t,
@@ -170,6 +170,16 @@ cdef void write_joined(
                 sums += length
 
 
+# Rows of cells that are multiplied together.
+cdef struct RowsTogether:
+    Py_ssize_t row  # of a box, the first of them
+    Py_ssize_t count
+    Py_ssize_t cells  # of a line, which joined rows make one of
+    Py_ssize_t outputs  # likewise, of each row of outputs
+    int64_t idx[MAX_AXES]  # of the first
+    char *row_of_outer[MAX_OUTER]  # where the first's outputs go, NULL beyond y
+
+
 # Into what the rows of a box are cut in one pass.
 cdef struct RowParts:
     Py_ssize_t vectors  # of a row, the last filled or not
@@ -240,32 +250,92 @@ cdef inline void pack_strip(
     filled_lines(table, strip, operands.x_strides[1], row_step, cells, x, next_strip - x, target)
 
 
-cdef inline void write_tile(
-    BoxTable table, const OutputTile *tile, const lines_t *lines, const real_t *x, Py_ssize_t moved, bint stream
+cdef inline bint meets_border(
+    BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t before, Py_ssize_t behind
 ) noexcept nogil:
-    """Lines of outputs of a tile, so many bytes behind its targets."""
+    """Whether a tap lies before the input in row number `before` of those together, or behind it in number `behind`:
+    of a strip in some row, if these are its first and its last one, or in every row, if its last and its first."""
+    cdef Py_ssize_t a, rows_axis = table.n_axes - 2
+    cdef int64_t cell
+    if not table.leaves_out_taps:
+        return False
+    for a in range(1, rows_axis + 1):
+        cell = box.begin[a] + rows.idx[a]
+        if cell + table.axes[a, ORIGIN] + (before if a == rows_axis else 0) < 0:
+            return True
+        if cell + table.axes[a, REACH] + (behind if a == rows_axis else 0) >= table.axes[a, INPUT]:
+            return True
+    return False
+
+
+cdef inline Py_ssize_t lines_at_border(
+    BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t line, Py_ssize_t count, Py_ssize_t width
+) noexcept nogil:
+    """How many of `count` lines of a strip to multiply at once: at the border those of one tile, if it divides them,
+    as taps are left out that lie beyond the input for all of them."""
+    cdef Py_ssize_t of_tile = 1 if width >= table.tile_vectors * table.lanes else table.tile_vectors
+    return of_tile if count % of_tile == 0 and meets_border(table, box, rows, line, line + count - 1) else count
+
+
+cdef void leave_out_taps(
+    BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t first_row, Py_ssize_t last_row,
+    const OutputTile *tile, tap_class_t *inside,
+) noexcept nogil:
+    """A tile's classes from the first tap that lies within the input for one of some rows to the last one, or with one
+    if there is none: of planes, some between them are multiplied by zeros."""
+    cdef Py_ssize_t i, t, a, of_table, first, end, rows_axis = table.n_axes - 2
+    cdef int64_t low, high
+    cdef bint reads
+    for i in range(2 if table.pairs else 1):
+        inside[i] = tile.classes[i]
+        of_table = inside[i].tap_offset - &table.classes.tap_offset[0]
+        first, end = 0, 0
+        for t in range(inside[i].taps):
+            reads = True
+            for a in range(1, rows_axis + 1):
+                low = high = box.begin[a] + rows.idx[a] + table.classes.shifts[of_table + t, a - 1]
+                if a == rows_axis:
+                    low, high = low + first_row, high + last_row
+                reads &= high >= 0 and low < table.axes[a, INPUT]
+            if reads:
+                first = first if end else t
+                end = t + 1
+        inside[i].taps = max(end - first, min(1, inside[i].taps))
+        inside[i].tap_offset += first
+        inside[i].w = <const char *> inside[i].w + first * table.depth * tile.rows * table.item
+
+
+cdef inline void write_tile(
+    BoxTable table, const OutputTile *tile, const tap_class_t *classes, const lines_t *lines, const real_t *x,
+    Py_ssize_t moved, bint stream,
+) noexcept nogil:
+    """Lines of outputs of a tile, so many bytes behind its targets; `classes` are its own, or a part of their taps."""
     cdef int kind = SHARED_LOADS if table.shares_loads else TWO_CLASSES if table.pairs else ONE_CLASS
     cdef Py_ssize_t j
     cdef void *targets[MAX_ROWS]
     for j in range(tile.targets):
         targets[j] = <char *> tile.target[j] + moved
-    positions_out(table, tile.rows, kind, tile.classes, lines, x, targets, stream)
+    positions_out(table, tile.rows, kind, classes, lines, x, targets, stream)
 
 
 cdef void multiply_lines(
-    BoxTable table, const Operands *operands, const lines_t *lines, const BlockOutputs *outputs, const char *source,
-    real_t *input,
+    BoxTable table, const Operands *operands, const Box *box, const RowsTogether *rows, const lines_t *lines,
+    const BlockOutputs *outputs, const char *source, real_t *input,
 ) noexcept nogil:
-    """Lines of outputs of all tiles of a block, strip by strip. Unless `source` is NULL, each is packed from there
-    into `input`: whole vectors by its first tile, which reads them where they lie, if there are registers for that.
+    """Lines of outputs of all tiles of a block, for rows together, strip by strip. Unless `source` is NULL, each is
+    packed from there into `input`: whole vectors by its first tile, which reads them where they lie, if there are
+    registers for that.
 
     So 11 layers took 0.97 (float32) and 0.98 of the time (float64) that they took with whole boxes packed before.
     """
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together, width
+    cdef Py_ssize_t first_row, last_row, row_cells = box.size[table.n_axes - 1]
     cdef Py_ssize_t line, i, moved, item = output_item(table), outputs_before
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
-    cdef bint stream = operands.stream and not operands.in_lines, copies
+    cdef bint stream = operands.stream and not operands.in_lines, copies, bordered
     cdef lines_t part = lines[0], first
+    cdef const tap_class_t *classes
+    cdef tap_class_t inside[2]
     cdef const char *strip = NULL
     cdef const char *next_strip = NULL
     cdef real_t *x
@@ -282,8 +352,14 @@ cdef void multiply_lines(
             outputs_before += outputs_before // lines.row * lines.row_skip
         together = lines_of_strip(table, cells)
         copies = source != NULL and table.most_sums >= MANY_SUMS and cells == width
-        for line from 0 <= line < lines.count by together:
-            part.count = min(together, lines.count - line)
+        line = 0
+        while line < lines.count:
+            part.count = min(together - line % together, lines.count - line)
+            part.count = lines_at_border(table, box, rows, line, part.count, width)
+            first_row, last_row = line, line + part.count - 1
+            if operands.joined_rows:
+                first_row, last_row = begin // row_cells, (begin + cells - 1) // row_cells
+            bordered = meets_border(table, box, rows, last_row, first_row)
             x = input + begin + line * lines.x_line
             if operands.in_strips:
                 part.x_line = width
@@ -305,14 +381,19 @@ cdef void multiply_lines(
                 part.soon_second = 0
                 if i + outputs.n_tiles < table.tile_vectors:
                     part.soon_second = outputs.n_tiles * part.soon_vector
+                classes = &outputs.tiles[i].classes[0]
+                if bordered:
+                    leave_out_taps(table, box, rows, first_row, last_row, outputs.tiles + i, inside)
+                    classes = &inside[0]
                 if i or not copies:
-                    write_tile(table, outputs.tiles + i, &part, x, moved, stream)
+                    write_tile(table, outputs.tiles + i, classes, &part, x, moved, stream)
                     continue
                 first = part
                 first.x_line = row_step // <Py_ssize_t> sizeof(real_t)
                 first.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
                 first.packed, first.packed_line, first.packed_channel = x, part.x_line, part.x_channel
-                write_tile(table, outputs.tiles, &first, <const real_t *> strip, moved, stream)
+                write_tile(table, outputs.tiles, classes, &first, <const real_t *> strip, moved, stream)
+            line += part.count
         begin += cells
 
 
@@ -337,16 +418,6 @@ cdef inline void find_targets(
             elif row_of_outer[outer] != NULL:
                 target = row_of_outer[outer] + tile.channel[j] * operands.y_strides[1] + begin * output_item(table)
             tile.target[j] = target
-
-
-# Rows of cells that are multiplied together.
-cdef struct RowsTogether:
-    Py_ssize_t row  # of a box, the first of them
-    Py_ssize_t count
-    Py_ssize_t cells  # of a line, which joined rows make one of
-    Py_ssize_t outputs  # likewise, of each row of outputs
-    int64_t idx[MAX_AXES]  # of the first
-    char *row_of_outer[MAX_OUTER]  # where the first's outputs go, NULL beyond y
 
 
 cdef inline lines_t lines_of_box(
@@ -413,7 +484,7 @@ cdef inline void multiply_rows(
             source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
             for a in range(last):
                 source += rows.idx[a] * operands.x_strides[array_axis(a)]
-        multiply_lines(table, operands, lines, outputs, source, input + x)
+        multiply_lines(table, operands, box, rows, lines, outputs, source, input + x)
         if operands.in_lines and operands.joined_rows:
             write_joined(table, operands, rows.count, lines.length, spare, channels, outers, rows.row_of_outer)
         elif operands.in_lines:

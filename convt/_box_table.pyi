@@ -8,6 +8,7 @@ class BoxTable:
     slice: int
     one_pass: bool
     shares_loads: bool
+    leaves_out_taps: bool
     near: int
     strips: bool
     joins_rows: bool

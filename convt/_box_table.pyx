@@ -167,7 +167,7 @@ cdef class BoxTable:
         classes = layout.classes
         (
             self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
-            whole_lines,
+            whole_lines, self.leaves_out_taps,
         ) = one_pass
         if whole_lines:
             self.most_rows = WHOLE_LINES_ROWS

@@ -374,8 +374,9 @@ def position_cycles(work: Work) -> float:
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
+        read = taps_inside(layout, c.shifts, axes_left_out(work))
         few_rows = FEW_ROWS_OF_WORDS if work.path.words and taps > 1 and depth >= MANY_WORDS else FEW_ROWS
-        cycles += taps * n * few_rows.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
+        cycles += read * n * few_rows.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
     if waits_for_input(work):
         cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
@@ -385,6 +386,15 @@ def position_cycles(work: Work) -> float:
     if work.one_pass.possible:
         return depth * cycles + work.factors.one_pass_block
     return depth * cycles * work.factors.through_sums
+
+
+def axes_left_out(work: Work) -> range:
+    """The axes at whose ends rows in one pass leave out taps: the first and the last ones that no row of a tile
+    reads."""
+    layout, limits = work.layout, work.limits
+    rows_of_tile = layout.axes[-1].box < limits.vectors_of(limits.rows) * limits.lanes
+    across = rows_of_tile and len(layout.axes) == 3 and not work.one_pass.joins_rows
+    return range(1, 2) if work.one_pass.leaves_out_taps and not across else range(0)
 
 
 def in_place_cycles(work: Work, columns: int) -> float:

@@ -166,6 +166,7 @@ class BoxPlan(Plan):
             **({"groups": together} if together > 1 else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
+            **({"taps left out": True} if self.table.leaves_out_taps else {}),
             **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
             "box": self.box,
             "boxes": self.boxes,

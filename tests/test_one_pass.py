@@ -485,6 +485,36 @@ def joined_case(dtype, x_shape, kernel, crop):
     return *(a.astype(dtype) for a in (x, w, b)), attributes, oracle(x, w, b, attributes, dtype)
 
 
+@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "kernel", "attributes"),
+    [
+        ((1, 21, 9, 96), (3, 3), {"pads": [1] * 4}),
+        ((1, 42, 9, 96), (7, 3), {"pads": [3, 1, 3, 1], "group": 2}),
+        ((2, 21, 16, 16), (5, 5), {"pads": [2] * 4}),
+        ((1, 21, 11, 64), (7, 4), {"strides": [1, 2], "pads": [0, 1, 5, 1]}),
+        ((1, 21, 7, 64), (4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+        ((1, 21, 9, 64), (8, 1), {"strides": [4, 1], "pads": [2, 0, 2, 0]}),
+        ((2, 21, 9, 43), (5, 1), {"pads": [2, 0, 2, 0]}),  # joined
+        ((1, 21, 9, 22), (3, 1), {"dilations": [4, 1], "pads": [4, 0, 4, 0]}),  # joined
+        ((1, 21, 4, 3, 64), (3, 3, 3), {"pads": [1] * 6}),
+        ((1, 21, 2, 3, 16), (5, 3, 3), {"pads": [2, 1, 1, 2, 1, 1], "strides": [2, 1, 1]}),
+        ((1, 21, 2, 64), (2, 3), {"dilations": [7, 1], "pads": [0, 1, 0, 1]}),  # rows that read nothing
+    ],
+    ids=str,
+)
+def test_rows_at_the_border_leave_out_taps_beyond_it(level, path, dtype, x_shape, kernel, attributes):
+    rng = np.random.default_rng(0)
+    group = attributes.get("group", 1)
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, (x_shape[1], 11, *kernel), 11 * group))
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=2, **attributes)
+        tiles = layer.explain(x.shape)["tiles"]
+        assert tiles.get("taps left out", False) == tiles.get("one pass", False)
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
