@@ -4,20 +4,21 @@ With lanes along positions, where a row of outputs takes its places from one cla
 tile registers (`multiply_tiles_and_store`).
 """
 
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
-    Box, Operands, array_axis, find_place, find_row, next_row, precision_in_place, row_at, row_of_outputs,
-    rows_follow, write_outputs,
+    Box, Operands, array_axis, find_place, find_row, next_row, output_item, precision_in_place, row_at,
+    row_of_outputs, rows_follow,
 )
+from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
     JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
     SHORT_LINE, TWO_CLASSES, lines_t, real_t, tap_class_t, tile_rows_t,
 )
-from convt._micro_kernels cimport copy_lines, filled_lines, positions_out, stream_rows
+from convt._micro_kernels cimport filled_lines, positions_out
 
 cdef enum:
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
@@ -92,82 +93,6 @@ cdef inline Py_ssize_t lines_together(
     if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
         return max(1, count - 1)
     return count
-
-
-cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
-    """Bytes of an element that `positions_out` writes."""
-    return sizeof(uint16_t) if table.words else table.item
-
-
-cdef void write_lines(
-    BoxTable table, const Operands *operands, const lines_t *lines, const real_t *sums, Py_ssize_t channels,
-    Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
-) noexcept nogil:
-    """Lines of sums to y, `begin` outputs into its rows; those of a channel lie one right behind the other as in y."""
-    cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, stride = table.axes[row_axis, STRIDE]
-    cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)]
-    cdef Py_ssize_t item = operands.y_strides[table.n_axes]
-    # Not by row_bytes alone: the stride of an axis of one row is any number.
-    cdef bint follow = rows_follow(table, operands) and lines.length == table.axes[table.n_axes - 1, OUTPUT]
-    cdef char *y
-    for m in range(channels):
-        for outer from 0 <= outer < outers by stride:
-            if follow and row_of_outer[outer + stride - 1] != NULL:
-                y = row_of_outer[outer] + m * operands.y_strides[1]
-                write_outputs(table, operands, sums, lines.count * stride * lines.length, y)
-                sums += lines.count * stride * lines.length
-                continue
-            for line in range(lines.count):
-                for e in range(outer, outer + stride):
-                    if row_of_outer[e] != NULL:
-                        y = row_of_outer[e] + m * operands.y_strides[1] + line * stride * row_bytes + begin * item
-                        write_outputs(table, operands, sums, lines.length, y)
-                    sums += lines.length
-
-
-cdef inline void write_place(
-    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t of_row, Py_ssize_t outputs,
-    Py_ssize_t row_step, const real_t *sums, real_t *y,
-) noexcept nogil:
-    """The outputs of a place of a column in `rows` rows, `row_step` apart in y, each from the next `of_row` sums."""
-    cdef Py_ssize_t row
-    if operands.stream and not table.words:  # which are outputs already
-        for row in range(rows):
-            write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * row_step))
-    else:
-        copy_lines(
-            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y, row_step
-        )
-
-
-cdef void write_joined(
-    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
-    Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
-) noexcept nogil:
-    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums or, of words, outputs for
-    each place of a column.
-
-    Two halves are copied as a float.
-    """
-    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e
-    cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
-    cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
-    cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
-    cdef bint as_one = operands.stream and rows_follow(table, operands)
-    cdef real_t *y
-    length = rows * of_row
-    for m in range(channels):
-        for outer from 0 <= outer < outers by stride:
-            if as_one and row_of_outer[outer + stride - 1] != NULL:
-                y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
-                stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
-                sums += stride * length
-                continue
-            for e in range(outer, outer + stride):
-                if row_of_outer[e] != NULL:
-                    y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                    write_place(table, operands, rows, of_row, outputs, stride * row_step, sums, y)
-                sums += length
 
 
 # Rows of cells that are multiplied together.

@@ -170,6 +170,11 @@ cdef inline char *row_of_outputs(
     return row_at(table, operands, box, idx, place, channel)
 
 
+cdef inline Py_ssize_t output_item(BoxTable table) noexcept nogil:
+    """Bytes of an element that `positions_out` writes."""
+    return sizeof(uint16_t) if table.words else table.item
+
+
 cdef inline int precision_in_place(const Operands *operands, Py_ssize_t step) noexcept nogil:
     """Bits of precision of elements that tile registers can be filled from, or written to, where they lie; 0 if they
     must be copied as floats."""

@@ -1,15 +1,18 @@
-"""The sums of a box, written to the outputs once: places interleaved, rounded to the storage type."""
+"""The sums of a box, written to the outputs once: places interleaved, rounded to the storage type (`store`).
+
+Of one pass, lines of sums or, of words, of outputs, which wait for that (`write_lines`, `write_joined`).
+"""
 
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport (
-    Box, Operands, Scratch, array_axis, count_runs, find_row, row_of_outputs, rows_follow, write_line,
+    Box, Operands, Scratch, array_axis, count_runs, find_row, output_item, row_of_outputs, rows_follow, write_line,
     write_outputs,
 )
 from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, write
-from convt._levels cimport CACHE_LINE, MAX_AXES, real_t
-from convt._micro_kernels cimport add_rows, biased_rows, interleave, transpose
+from convt._levels cimport CACHE_LINE, MAX_AXES, lines_t, real_t
+from convt._micro_kernels cimport add_rows, biased_rows, copy_lines, interleave, stream_rows, transpose
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two
@@ -356,3 +359,74 @@ cdef void store(
                     table, operands, width, sums_of_place, scratch.steps, rows // merged, merged * n, row_step,
                     row_bytes, y,
                 )
+
+
+cdef void write_lines(
+    BoxTable table, const Operands *operands, const lines_t *lines, const real_t *sums, Py_ssize_t channels,
+    Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
+) noexcept nogil:
+    """Lines of sums to y, `begin` outputs into its rows; those of a channel lie one right behind the other as in y."""
+    cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, stride = table.axes[row_axis, STRIDE]
+    cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)]
+    cdef Py_ssize_t item = operands.y_strides[table.n_axes]
+    # Not by row_bytes alone: the stride of an axis of one row is any number.
+    cdef bint follow = rows_follow(table, operands) and lines.length == table.axes[table.n_axes - 1, OUTPUT]
+    cdef char *y
+    for m in range(channels):
+        for outer from 0 <= outer < outers by stride:
+            if follow and row_of_outer[outer + stride - 1] != NULL:
+                y = row_of_outer[outer] + m * operands.y_strides[1]
+                write_outputs(table, operands, sums, lines.count * stride * lines.length, y)
+                sums += lines.count * stride * lines.length
+                continue
+            for line in range(lines.count):
+                for e in range(outer, outer + stride):
+                    if row_of_outer[e] != NULL:
+                        y = row_of_outer[e] + m * operands.y_strides[1] + line * stride * row_bytes + begin * item
+                        write_outputs(table, operands, sums, lines.length, y)
+                    sums += lines.length
+
+
+cdef inline void write_place(
+    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t of_row, Py_ssize_t outputs,
+    Py_ssize_t row_step, const real_t *sums, real_t *y,
+) noexcept nogil:
+    """The outputs of a place of a column in `rows` rows, `row_step` apart in y, each from the next `of_row` sums."""
+    cdef Py_ssize_t row
+    if operands.stream and not table.words:  # which are outputs already
+        for row in range(rows):
+            write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * row_step))
+    else:
+        copy_lines(
+            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y, row_step
+        )
+
+
+cdef void write_joined(
+    BoxTable table, const Operands *operands, Py_ssize_t rows, Py_ssize_t length, const real_t *sums,
+    Py_ssize_t channels, Py_ssize_t outers, char **row_of_outer,
+) noexcept nogil:
+    """`write_lines` for `rows` rows of cells that were multiplied as one: `length` sums or, of words, outputs for
+    each place of a column.
+
+    Two halves are copied as a float.
+    """
+    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e
+    cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
+    cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
+    cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
+    cdef bint as_one = operands.stream and rows_follow(table, operands)
+    cdef real_t *y
+    length = rows * of_row
+    for m in range(channels):
+        for outer from 0 <= outer < outers by stride:
+            if as_one and row_of_outer[outer + stride - 1] != NULL:
+                y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
+                stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
+                sums += stride * length
+                continue
+            for e in range(outer, outer + stride):
+                if row_of_outer[e] != NULL:
+                    y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
+                    write_place(table, operands, rows, of_row, outputs, stride * row_step, sums, y)
+                sums += length
