@@ -182,8 +182,6 @@ cdef inline bint meets_border(
     of a strip in some row, if these are its first and its last one, or in every row, if its last and its first."""
     cdef Py_ssize_t a, rows_axis = table.n_axes - 2
     cdef int64_t cell
-    if not table.leaves_out_taps:
-        return False
     for a in range(1, rows_axis + 1):
         cell = box.begin[a] + rows.idx[a]
         if cell + table.axes[a, ORIGIN] + (before if a == rows_axis else 0) < 0:
@@ -254,10 +252,10 @@ cdef void multiply_lines(
     So 11 layers took 0.97 (float32) and 0.98 of the time (float64) that they took with whole boxes packed before.
     """
     cdef Py_ssize_t all_cells = (lines.length - 1) // table.inner_places + 1, begin = 0, cells, together, width
-    cdef Py_ssize_t first_row, last_row, row_cells = box.size[table.n_axes - 1]
+    cdef Py_ssize_t end, first_row, last_row, row_cells = box.size[table.n_axes - 1]
     cdef Py_ssize_t line, i, moved, item = output_item(table), outputs_before
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
-    cdef bint stream = operands.stream and not operands.in_lines, copies, bordered
+    cdef bint stream = operands.stream and not operands.in_lines, copies, bordered = False
     cdef lines_t part = lines[0], first
     cdef const tap_class_t *classes
     cdef tap_class_t inside[2]
@@ -277,14 +275,17 @@ cdef void multiply_lines(
             outputs_before += outputs_before // lines.row * lines.row_skip
         together = lines_of_strip(table, cells)
         copies = source != NULL and table.most_sums >= MANY_SUMS and cells == width
-        line = 0
+        line = end = 0
         while line < lines.count:
-            part.count = min(together - line % together, lines.count - line)
-            part.count = lines_at_border(table, box, rows, line, part.count, width)
-            first_row, last_row = line, line + part.count - 1
-            if operands.joined_rows:
-                first_row, last_row = begin // row_cells, (begin + cells - 1) // row_cells
-            bordered = meets_border(table, box, rows, last_row, first_row)
+            if line == end:  # of a strip
+                end = min(line + together, lines.count)
+            part.count = end - line
+            if table.leaves_out_taps:
+                part.count = lines_at_border(table, box, rows, line, end - line, width)
+                first_row, last_row = line, line + part.count - 1
+                if operands.joined_rows:
+                    first_row, last_row = begin // row_cells, (begin + cells - 1) // row_cells
+                bordered = meets_border(table, box, rows, last_row, first_row)
             x = input + begin + line * lines.x_line
             if operands.in_strips:
                 part.x_line = width
