@@ -169,6 +169,8 @@ cdef class BoxTable:
             self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
             whole_lines, self.leaves_out_taps,
         ) = one_pass
+        if self.joins_rows and self.rows_are_vectors and self.inner_places not in (2, 4):
+            raise ValueError(f"one_pass: rows of whole vectors of {self.inner_places} places a cell cannot be joined")
         if whole_lines:
             self.most_rows = WHOLE_LINES_ROWS
         if self.shares_loads:

@@ -338,9 +338,9 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of
     words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines, which are
     copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
-    joined in strips of inputs that are read slowly. Of strips and words it is decided for rows that follow each
-    other in memory; where they do not, small layers take 1.1 to 1.4 times as long as they would along channels.
-    Tiles of six and eight places write along a row alone.
+    joined in strips of inputs that are read slowly, two or four places a cell, which tiles write so. Of strips and
+    words it is decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4
+    times as long as they would along channels. Tiles of six and eight places write along a row alone.
     """
     layout, width = rows.layout, rows.width
     if rows.inner > 4 or len(layout.axes) == 2 or not (rows.of_one_class and reads_own_columns(layout)):
@@ -348,7 +348,7 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     *_, outer, last = layout.axes
     if outer.cells == 1 or width < last.cells or last.cells < last.input:
         return False
-    if width % rows.lanes == 0 and not (strips and reads_slowly(rows)):
+    if width % rows.lanes == 0 and not (strips and reads_slowly(rows) and rows.inner in (2, 4)):
         return False
     if last.output * min(rows.item, 4) < 4 * rows.lanes:
         return False  # lines of floats or doubles that do not fill a vector are not copied

@@ -356,20 +356,24 @@ def test_joined_rows_of_few_channels(level, dtype, layout, channels, outputs, ke
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
-@pytest.mark.parametrize(("rows", "outputs", "kernel"), [(5, 6, 2), (40, 6, 2), (300, 20, 2), (9, 3, 4)])
+@pytest.mark.parametrize(
+    ("rows", "outputs", "kernel"),
+    [(5, 6, 2), (40, 6, 2), (300, 20, 2), (9, 3, 4), (7, 5, 3), (9, 6, 1), (9, 2, 6)],
+)
 @pytest.mark.parametrize("vectors", [1, 5])
 def test_rows_of_whole_vectors_are_joined_in_strips(level, dtype, layout, rows, outputs, kernel, vectors):
-    """But where registers are few."""
+    """But where registers are few, or rows have one, three or more outputs a cell."""
     limits = tile_limits(level, dtype == np.float64, 0)
     rng = np.random.default_rng(0)
     x, w, b = (
         integer_data(rng, shape)
-        for shape in ((2, 40, rows, vectors * limits.lanes), (40, outputs, kernel, kernel), outputs)
+        for shape in ((2, 40, rows, vectors * limits.lanes), (40, outputs, 2, kernel), outputs)
     )
-    attributes = {"strides": [kernel] * 2}
+    attributes = {"strides": [2, kernel]}
     with forced((level, paths.POSITIONS)):
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=2, **attributes)
-        assert ("joined rows" in layer.explain(x.shape)["tiles"]) == (limits.sums >= MANY_SUMS)
+        joined = limits.sums >= MANY_SUMS and kernel in (2, 4)
+        assert ("joined rows" in layer.explain(x.shape)["tiles"]) == joined
         y = layer(as_layout(x.astype(dtype), layout))
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
