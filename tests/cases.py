@@ -1,5 +1,7 @@
 """Random configurations and data for the property tests, and what they are compared with."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 from hypothesis import assume
@@ -44,6 +46,39 @@ def configurations(draw, max_rank=3):
         attributes["output_shape"] = per_axis(1, 3 * largest)
     x_shape = (draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, 3)), channels, *sizes)
     w_shape = (channels, outputs, *kernel)
+    try:
+        convt.output_shape(x_shape, w_shape, **attributes)
+    except ValueError:
+        assume(False)
+    return x_shape, w_shape, attributes
+
+
+@st.composite
+def wide_configurations(draw):
+    """The same of rows that fill vectors and of many channels, for which paths have rules of their own."""
+    rank = draw(st.integers(2, 3))
+
+    def per_axis(values):
+        return draw(st.lists(st.sampled_from(values), min_size=rank, max_size=rank))
+
+    group = draw(st.sampled_from([1, 1, 2]))
+    channels, outputs = (
+        group * draw(st.sampled_from([2, 8, 17, 33, 40, 65, 150])),
+        draw(st.sampled_from([1, 3, 6, 12])),
+    )
+    sizes = [*per_axis(range(1, 8))[1:], draw(st.sampled_from([8, 15, 16, 31, 32, 44, 48, 64, 80, 96]))]
+    strides, dilations = per_axis([1, 2, 2, 3, 4, 6, 8]), [1] * rank
+    if draw(st.booleans()):  # kernel equals stride
+        kernel, pads = strides, [0] * (2 * rank - 1) + [draw(st.sampled_from([0, 0, 1]))]
+    else:
+        kernel, dilations, pads = (
+            per_axis([1, 2, 3, 4, 5, 7]),
+            per_axis([1, 1, 2]),
+            per_axis(range(4)) + per_axis(range(4)),
+        )
+    x_shape, w_shape = (draw(st.integers(1, 3)), channels, *sizes), (channels, outputs, *kernel)
+    attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
+    assume(math.prod(x_shape) * math.prod(w_shape[1:]) < 5e6)
     try:
         convt.output_shape(x_shape, w_shape, **attributes)
     except ValueError:

@@ -13,6 +13,7 @@ from cases import (
     integer_call,
     integer_data,
     oracle,
+    wide_configurations,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +41,18 @@ def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has
     with forced(way):
         y = convt.conv_transpose(as_layout(x, layout), as_layout(w, layout), b, n_threads=threads, **attributes)
     np.testing.assert_array_equal(bits(y), bits(wanted))
+
+
+@pytest.mark.heavy
+@every_way
+@settings(max_examples=600, deadline=None)
+@given(config=wide_configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), threads=st.sampled_from([1, 2]))
+def test_integer_data_of_long_rows_and_many_channels_is_exact(way, config, seed, dtype, threads):
+    x, w, b, attributes, wanted = integer_call(config, seed, dtype_of(way, dtype), True)
+    y = np.full_like(wanted, 99)
+    with forced(way):
+        convt.conv_transpose(x, w, b, out=y, n_threads=threads, **attributes)
+    np.testing.assert_array_equal(y, wanted)
 
 
 @every_way
