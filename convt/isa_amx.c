@@ -4,7 +4,7 @@
    of the four products of two pieces, 2^-17, float16 sums that cancel would be wrong by several units. A task
    configures the tiles of its thread before its first product and releases them after its last. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 #ifdef CONVT_AMX
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 /* AVX2 and FMA: 16 registers of 32 bytes. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 #ifdef CONVT_X86
 #include <immintrin.h>

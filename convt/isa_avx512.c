@@ -1,6 +1,6 @@
 /* AVX-512 F, BW, DQ, VL: 32 registers of 64 bytes. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 #ifdef CONVT_X86
 #include <immintrin.h>

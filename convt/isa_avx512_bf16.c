@@ -1,7 +1,7 @@
 /* AVX512_BF16: products of pairs of bfloat16 in vectors, summed in float32. Only of single pieces: two products of a
    pair take as long as one fused multiply-add (on Zen 4, 234 GFLOP/s instead of 117), more pieces want more of them. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 #ifdef CONVT_X86
 #include <immintrin.h>

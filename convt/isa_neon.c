@@ -1,6 +1,6 @@
 /* NEON of AArch64, part of its baseline: 32 registers of 16 bytes. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 #ifdef CONVT_NEON
 #include <arm_neon.h>

@@ -1,6 +1,6 @@
 /* The table of levels, with what has been measured of each. */
 
-#include "kernels.h"
+#include "micro_common.h"
 
 /* A level by kernels and products of pieces, perhaps those of another one. */
 #define LEVEL(isa, kernels, products, ...)                                                                             \

@@ -1,5 +1,5 @@
 /* Vectors of a type: loads, stores and what is shuffled among registers. Included by micro.h and pieces.h behind
-   kernels.h and inside a target region, once for each of their instances, with REAL, LANES and NAME as there. */
+   micro_common.h and inside a target region, once for each of their instances, with REAL, LANES and NAME as there. */
 
 typedef REAL NAME(vector) __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL NAME(unaligned) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));

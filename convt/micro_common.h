@@ -1,6 +1,6 @@
 /* What the sources of micro-kernels (isa_*.c) have in common, and what they give to levels.c. */
-#ifndef CONVT_KERNELS_H
-#define CONVT_KERNELS_H
+#ifndef CONVT_MICRO_COMMON_H
+#define CONVT_MICRO_COMMON_H
 
 #include <stddef.h>
 #include <stdint.h>
