@@ -27,7 +27,7 @@ The way through the package, top to bottom; each floor knows only those below::
     packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     levels.c, isa_*.c         their table, and the micro-kernels of each instruction set
-    micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors) and micro_common.h (macros, tables)
+    micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors), micro_common.h (macros)
     phases                    which kernel positions meet which outputs of an axis
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
     arguments, dtypes         checks of arguments, and how errors quote them; the dtypes of arrays
