@@ -178,8 +178,11 @@ cdef inline void pack_strip(
 cdef inline bint meets_border(
     BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t before, Py_ssize_t behind
 ) noexcept nogil:
-    """Whether a tap lies before the input in row number `before` of those together, or behind it in number `behind`:
-    of a strip in some row, if these are its first and its last one, or in every row, if its last and its first."""
+    """Whether row number `before` of those together has taps before the input, or number `behind` has some behind it.
+
+    With the first and the last row of a strip: whether any has such taps; with its last and first: whether all of them
+    have one in common.
+    """
     cdef Py_ssize_t a, rows_axis = table.n_axes - 2
     cdef int64_t cell
     for a in range(1, rows_axis + 1):
@@ -192,20 +195,20 @@ cdef inline bint meets_border(
 
 
 cdef inline Py_ssize_t lines_at_border(
-    BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t line, Py_ssize_t count, Py_ssize_t width
+    BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t line, Py_ssize_t count
 ) noexcept nogil:
     """How many of `count` lines of a strip to multiply at once: at the border those of one tile, if it divides them,
     as taps are left out that lie beyond the input for all of them."""
-    cdef Py_ssize_t of_tile = 1 if width >= table.tile_vectors * table.lanes else table.tile_vectors
-    return of_tile if count % of_tile == 0 and meets_border(table, box, rows, line, line + count - 1) else count
+    cdef Py_ssize_t some = table.border_lines
+    return some if count % some == 0 and meets_border(table, box, rows, line, line + count - 1) else count
 
 
 cdef void leave_out_taps(
     BoxTable table, const Box *box, const RowsTogether *rows, Py_ssize_t first_row, Py_ssize_t last_row,
     const OutputTile *tile, tap_class_t *inside,
 ) noexcept nogil:
-    """A tile's classes from the first tap that lies within the input for one of some rows to the last one, or with one
-    if there is none: of planes, some between them are multiplied by zeros."""
+    """A tile's classes from the first tap to the last one that lie within the input for one of some rows, or with one
+    tap if none does. Others between these are multiplied by zeros: those of rows, where planes have taps."""
     cdef Py_ssize_t i, t, a, of_table, first, end, rows_axis = table.n_axes - 2
     cdef int64_t low, high
     cdef bint reads
@@ -281,7 +284,7 @@ cdef void multiply_lines(
                 end = min(line + together, lines.count)
             part.count = end - line
             if table.leaves_out_taps:
-                part.count = lines_at_border(table, box, rows, line, end - line, width)
+                part.count = lines_at_border(table, box, rows, line, end - line)
                 first_row, last_row = line, line + part.count - 1
                 if operands.joined_rows:
                     first_row, last_row = begin // row_cells, (begin + cells - 1) // row_cells

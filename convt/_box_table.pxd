@@ -101,6 +101,7 @@ cdef class BoxTable:
     cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x and y allow it
     cdef bint rows_are_vectors  # where rows may be joined: those of outputs are whole vectors
     cdef readonly bint leaves_out_taps  # in one pass: those of rows at the border that lie beyond the input
+    cdef Py_ssize_t border_lines  # that are multiplied together there
     cdef int64_t[::1] class_of_place, index_of_place, place_of_index  # [first place of a class + index]
     cdef ClassList classes
     cdef ClassList products  # the classes, unless columns_first makes one product of all kernel positions

@@ -13,6 +13,7 @@ from convt._levels cimport (
 
 from convt._levels import lines_stream_bytes, stream_bytes
 from convt.dtypes import ITEMSIZE
+from convt.one_pass import fill_tiles
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines
 from convt.tiling import TapClass, taps_of_row
 
@@ -85,6 +86,7 @@ cdef class BoxTable:
         if self.one_pass and not self.pieces:
             self.count_output_tiles()
             self.size_strips()
+            self.border_lines = 1 if fill_tiles(layout, work.limits) else self.tile_vectors
         self.list_offsets()
         self.size_scratch(ITEMSIZE[work.dtype] == 2)
 

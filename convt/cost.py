@@ -27,6 +27,7 @@ from convt.cost_factors import OTHERS
 from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
+from convt.one_pass import fill_tiles
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
@@ -391,9 +392,8 @@ def position_cycles(work: Work) -> float:
 def axes_left_out(work: Work) -> range:
     """The axes at whose ends rows in one pass leave out taps: the first and the last ones that no row of a tile
     reads."""
-    layout, limits = work.layout, work.limits
-    rows_of_tile = layout.axes[-1].box < limits.vectors_of(limits.rows) * limits.lanes
-    across = rows_of_tile and len(layout.axes) == 3 and not work.one_pass.joins_rows
+    layout = work.layout
+    across = not (fill_tiles(layout, work.limits) or work.one_pass.joins_rows) and len(layout.axes) == 3
     return range(1, 2) if work.one_pass.leaves_out_taps and not across else range(0)
 
 

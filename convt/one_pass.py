@@ -86,10 +86,13 @@ def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int,
     if path.tiles:
         return OnePass(tiles_in_one_pass(layout, block))
     one_pass = vectors_in_one_pass(geometry, layout, path, block, dtype, isa)
-    return one_pass._replace(leaves_out_taps=worth_leaving_out(geometry, layout, path, one_pass))
+    left_out = worth_leaving_out(geometry, layout, path, one_pass, dtype, isa)
+    return one_pass._replace(leaves_out_taps=left_out)
 
 
-def worth_leaving_out(geometry: Geometry, layout: BoxLayout, path: Path, one_pass: OnePass) -> bool:
+def worth_leaving_out(
+    geometry: Geometry, layout: BoxLayout, path: Path, one_pass: OnePass, dtype: str, isa: str
+) -> bool:
     """Whether rows at the border have taps to leave out, and channels enough that to find these takes less time.
 
     Words of rows of 32 cells and more took what their share of products says: kernels 3 to 7 of 8 to 48 rows 0.89
@@ -97,7 +100,15 @@ def worth_leaving_out(geometry: Geometry, layout: BoxLayout, path: Path, one_pas
     """
     depth = -(-geometry.group_inputs // 2) if path.words else geometry.group_inputs
     bordered = any(axis.origin < 0 or axis.cells + axis.reach > axis.input for axis in layout.axes[1:-1])
-    return one_pass.possible and bordered and depth >= LEAVE_OUT_CHANNELS
+    # Sums of products that underflow are 0 or -0 by the zeros that are multiplied, which must not depend on what
+    # rows a box, and so a thread, puts together. Those of words, which are guarded, do not underflow.
+    alone = fill_tiles(layout, tile_limits(isa, dtype == "float64", 0)) and not one_pass.joins_rows
+    return one_pass.possible and bordered and depth >= LEAVE_OUT_CHANNELS and (path.words or alone)
+
+
+def fill_tiles(layout: BoxLayout, limits: TileLimits) -> bool:
+    """Whether rows of cells have the vectors of a tile of all its rows of sums: each is multiplied by itself."""
+    return layout.axes[-1].cells >= limits.vectors_of(limits.rows) * limits.lanes
 
 
 def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
