@@ -62,20 +62,15 @@ def wide_configurations(draw):
         return draw(st.lists(st.sampled_from(values), min_size=rank, max_size=rank))
 
     group = draw(st.sampled_from([1, 1, 2]))
-    channels, outputs = (
-        group * draw(st.sampled_from([2, 8, 17, 33, 40, 65, 150])),
-        draw(st.sampled_from([1, 3, 6, 12])),
-    )
+    channels = group * draw(st.sampled_from([2, 8, 17, 33, 40, 65, 150]))
+    outputs = draw(st.sampled_from([1, 3, 6, 12]))
     sizes = [*per_axis(range(1, 8))[1:], draw(st.sampled_from([8, 15, 16, 31, 32, 44, 48, 64, 80, 96]))]
     strides, dilations = per_axis([1, 2, 2, 3, 4, 6, 8]), [1] * rank
     if draw(st.booleans()):  # kernel equals stride
         kernel, pads = strides, [0] * (2 * rank - 1) + [draw(st.sampled_from([0, 0, 1]))]
     else:
-        kernel, dilations, pads = (
-            per_axis([1, 2, 3, 4, 5, 7]),
-            per_axis([1, 1, 2]),
-            per_axis(range(4)) + per_axis(range(4)),
-        )
+        kernel, dilations = per_axis([1, 2, 3, 4, 5, 7]), per_axis([1, 1, 2])
+        pads = per_axis(range(4)) + per_axis(range(4))
     x_shape, w_shape = (draw(st.integers(1, 3)), channels, *sizes), (channels, outputs, *kernel)
     attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
     assume(math.prod(x_shape) * math.prod(w_shape[1:]) < 5e6)

@@ -16,6 +16,12 @@ from convt.arrays import empty_aligned
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
+# Lanes along positions: floats and doubles, and words of two bfloat16 channels.
+POSITION_WAYS = [
+    *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
+    *((level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS),
+]
+
 
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=200, deadline=None)
@@ -190,12 +196,7 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
     assert_nothing_beside(out)
 
 
-@pytest.mark.parametrize(
-    ("level", "path", "dtype"),
-    [(level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)]
-    + [(level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS],
-    ids=str,
-)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "every second"])
 @pytest.mark.parametrize("channels", [2, 40])
 @pytest.mark.parametrize("size", [(3, 64), (2, 2, 112), (480,), (700, 16)], ids=str)
@@ -266,13 +267,9 @@ def test_short_rows_that_nearly_fill_their_vectors_are_multiplied_in_strips(leve
 # By the elements of a vector, rows that end within one. (Of 2 only one saves enough.) The fourth are long, and the
 # outputs of the last are whole vectors for kernels 2 and 4.
 JOINED_WIDTHS = {2: [3, 3, 3, 105, 3], 4: [5, 9, 13, 105, 6], 8: [9, 19, 26, 105, 12], 16: [20, 26, 37, 105, 24]}
-JOINED_WAYS = [
-    *((level, paths.POSITIONS, dtype) for level in VECTOR_LEVELS for dtype in (np.float32, np.float64)),
-    *((level, paths.POSITION_WORDS, BFLOAT16) for level in WORD_LEVELS),
-]
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize("layouts", [("contiguous",) * 2, ("contiguous", "sliced"), ("sliced", "negative steps")])
 @pytest.mark.parametrize(
     ("x_shape", "kernel", "crop"),
@@ -310,7 +307,7 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
     assert_nothing_beside(out)
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize(("batch", "rows", "kernel"), [(4, 115, (2, 2)), (1, 9, (2, 2)), (1, 9, (3, 4))])
 @pytest.mark.parametrize("offset", [1, 2, 8, 16])
 def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows, kernel, offset):
@@ -378,7 +375,7 @@ def test_rows_of_whole_vectors_are_joined_in_strips(level, dtype, layout, rows, 
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize(
     "layouts", [("contiguous",) * 2, ("every second", "sliced"), ("sliced", "contiguous")], ids=str
 )
@@ -489,7 +486,7 @@ def joined_case(dtype, x_shape, kernel, crop):
     return *(a.astype(dtype) for a in (x, w, b)), attributes, oracle(x, w, b, attributes, dtype)
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize(
     ("x_shape", "kernel", "attributes"),
     [
@@ -521,7 +518,7 @@ def test_rows_at_the_border_leave_out_taps_beyond_it(level, path, dtype, x_shape
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize("size", [(16, 16), (17, 32), (9, 96), (5, 7, 64)], ids=str)
 def test_zeros_at_the_border_have_one_sign_for_any_number_of_threads(level, path, dtype, size):
     """Products that underflow are -0 or, if a positive weight is multiplied by zeros beyond the border, 0."""
@@ -550,7 +547,7 @@ def test_rows_of_four_outputs_a_cell_in_one_pass_or_not(level, dtype):
             np.testing.assert_array_equal(y, oracle(x, w, None, {"strides": [4]}))
 
 
-@pytest.mark.parametrize(("level", "path", "dtype"), JOINED_WAYS, ids=str)
+@pytest.mark.parametrize(("level", "path", "dtype"), POSITION_WAYS, ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced", "negative steps"])
 @pytest.mark.parametrize(
     ("x_shape", "outputs", "kernel"),
