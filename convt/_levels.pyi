@@ -32,6 +32,7 @@ class TileLimits(NamedTuple):
     weights: int
     load: int
     waiting: int
+    two_cycles: bool
     unit: int = 1
     @property
     def rows(self) -> int: ...

@@ -36,8 +36,8 @@ def multiplies_words(str level):
 class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
     of weights, columns times taps of a run. To load its weights takes as long as `load` more positions, and fewer than
-    `waiting` positions of two vectors of columns wait for their sums. A tile's positions are computed in whole numbers
-    of a `unit`."""
+    `waiting` positions of two vectors of columns wait for their sums. Multiply-adds that take `two_cycles` hide the
+    loads beside them. A tile's positions are computed in whole numbers of a `unit`."""
 
     lanes: int
     sums: int
@@ -45,6 +45,7 @@ class TileLimits(NamedTuple):
     weights: int
     load: int
     waiting: int
+    two_cycles: bool
     unit: int = 1
 
     @property
@@ -78,14 +79,14 @@ def tile_limits(str level, bint double, int pieces):
     # AMD's processors load weights beside multiply-adds: layers of 16x16 images, whose rows are runs so, took 0.89 to
     # 0.94 of the time (Zen 4).
     cdef int load = 1 if is_amd() else 2
-    cdef int waiting = DOT_LATENCY if pieces else FUSED_LATENCY
-    if TWO_CYCLES and found.f32.lanes * sizeof(float) == CACHE_LINE:
-        waiting //= 2
+    cdef bint two_cycles = TWO_CYCLES and found.f32.lanes * sizeof(float) == CACHE_LINE
+    cdef int waiting = (DOT_LATENCY if pieces else FUSED_LATENCY) // (1 + two_cycles)
+    cdef tuple speed = (load, waiting, two_cycles)
     if pieces:
-        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, load, waiting, found.tiles.unit)
+        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, *speed, found.tiles.unit)
     if double:
-        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, load, waiting)
-    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, load, waiting)
+        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, *speed)
+    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, *speed)
 
 
 # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their

@@ -40,6 +40,8 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # What a tap of a vector of columns takes, by the vectors of its tile and the taps of its run, lanes along
 # channels. Wide tiles load less for as many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of
 # the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
+# A vector alone waits for its loads, but where multiply-adds take two cycles: the chosen path took 1.013, not 1.040
+# times as long as the best so (120 layers of 16 outputs, Zen 4).
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
 # Of outputs of so many bytes rows that share cache lines take longer to write and, but on AMD's processors (370
@@ -74,7 +76,7 @@ KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 # Of several taps of many words. Their loads take 2 to 4 cycles each, as every class reads the input from the
 # second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
-# 8 outputs, Zen 5).
+# 8 outputs, Zen 5). Not where products take two cycles: 1.017 then, not 1.029 (70 layers, Zen 4).
 MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 1.8, 4: 1.3}
 # Of a vector of sums for each channel, lanes along positions, where registers are many. Of 150 random layers of
 # kernel = stride the chosen path takes 1.01 times as long as the best with it.
@@ -118,7 +120,7 @@ DOT_IMAGES_TIME = 0.95
 DOT_PACKING_CYCLES = 0.2  # an element: these are not split
 # What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
 # the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
-SINGLE_DOT_VECTOR = 0.3
+SINGLE_DOT_VECTOR = 0.35
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
@@ -317,7 +319,7 @@ def channel_cycles(work: Work) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors)
+        products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors, work.limits)
         return (products + column_additions(work)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
@@ -325,7 +327,7 @@ def channel_cycles(work: Work) -> float:
     for c in layout.classes:
         taps, n = taps_inside(layout, c.shifts, bordered, layout.parts), -(-block * len(c.places) // lanes)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
-        vectors += taps * vectors_time(n, work.vectors, run)
+        vectors += taps * vectors_time(n, work.vectors, work.limits, run)
         of_class = -(-n // work.vectors)
         begun += work.factors.tap * taps * of_class
         tiles += of_class
@@ -337,12 +339,11 @@ def channel_cycles(work: Work) -> float:
     return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
 
-def vectors_time(n: int, vectors: int, run: int = 1, far: bool = False) -> float:
+def vectors_time(n: int, vectors: int, limits: TileLimits, run: int = 1, far: bool = False) -> float:
     """What a tap of a `run` of `n` vectors of columns takes in tiles of `vectors`, their weights far or not."""
     tiles, rest = divmod(n, vectors)
-    of_whole = FAR_VECTOR if far else VECTOR_TIMES[vectors][run - 1]
-    of_rest = VECTOR_TIMES[rest][run - 1] if rest else 0.0
-    return tiles * vectors * of_whole + rest * of_rest
+    of_whole, of_rest = (VECTOR_TIMES[max(v, 1 + limits.two_cycles)][run - 1] for v in (vectors, rest))
+    return tiles * vectors * (FAR_VECTOR if far else of_whole) + rest * of_rest
 
 
 def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:
@@ -376,7 +377,8 @@ def position_cycles(work: Work) -> float:
         taps, n = len(c.shifts), block * len(c.places)
         positions = positions_in_one_pass(work) if work.one_pass.possible else positions_in_tiles(work, n)
         read = taps_inside(layout, c.shifts, axes_left_out(work))
-        few_rows = FEW_ROWS_OF_WORDS if work.path.words and taps > 1 and depth >= MANY_WORDS else FEW_ROWS
+        words = work.path.words and taps > 1 and depth >= MANY_WORDS and not work.limits.two_cycles
+        few_rows = FEW_ROWS_OF_WORDS if words else FEW_ROWS
         cycles += read * n * few_rows.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
     if waits_for_input(work):
         cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE

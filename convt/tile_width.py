@@ -48,7 +48,7 @@ def tile_vectors(
     if path.columns_first:
         n = -(-min(channels, 2 * lanes) * kernel // lanes)
         many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
-        return 3 if many and vectors_time(n, 3) < vectors_time(n, 2) else 2
+        return 3 if many and vectors_time(n, 3, limits) < vectors_time(n, 2, limits) else 2
     gap = 0 if path.image_runs else cells.gap
     places = sum(len(c.places) for c in cells.classes)
     most_taps = max(len(c.shifts) for c in cells.classes)
@@ -74,8 +74,8 @@ def tile_vectors(
         cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
         for (n, taps, taps_of_a_row), alike in classes.items():
             run = taps_of_run(taps_of_a_row, vectors, limits)
-            of_block = vectors_time(vectors * n, vectors, run, far)
-            of_rest = vectors_time(-(-rest * n // lanes), vectors, run, far)
+            of_block = vectors_time(vectors * n, vectors, limits, run, far)
+            of_rest = vectors_time(-(-rest * n // lanes), vectors, limits, run, far)
             cycles += alike * taps * in_channels / 2 * (blocks * of_block + of_rest)
         return cycles
 

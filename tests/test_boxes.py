@@ -14,6 +14,7 @@ import convt
 from convt import boxes, isa, paths, planner, tiling
 from convt._box_table import BoxTable
 from convt._levels import tile_limits
+from convt.cost import vectors_time
 from convt.geometry import Axis, Geometry
 from convt.tiling import cut
 
@@ -55,6 +56,13 @@ def test_short_runs_take_as_long_as_the_positions_under_way_at_once(level, path,
     limits = tile_limits(level, False, 0)._replace(waiting=3)
     tile = boxes.positions_of_tile(getattr(paths, path), vectors, limits)
     assert tile.cost(1) == tile.cost(positions) < tile.cost(positions + 1)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("two_cycles", [True, False])
+def test_a_vector_alone_takes_as_long_as_one_of_two_where_products_take_two_cycles(level, two_cycles):
+    limits = tile_limits(level, False, 0)._replace(two_cycles=two_cycles)
+    assert (2 * vectors_time(1, 1, limits) == vectors_time(2, 2, limits)) == two_cycles
 
 
 def test_tables_have_room_for_so_many_tiles_of_a_block():
