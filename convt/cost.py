@@ -40,7 +40,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # What a tap of a vector of columns takes, by the vectors of its tile and the taps of its run, lanes along
 # channels. Wide tiles load less for as many products: 228 random layers, by AVX-512 and AVX2, took 0.95 to 0.99 of
 # the time on average. So do runs, which load an input once for all their taps: 12 layers took 0.94 and 0.96.
-# A vector alone waits for its loads, but where multiply-adds take two cycles: the chosen path took 1.013, not 1.040
+# A vector alone waits for its loads, but where products take two cycles: the chosen path took 1.013, not 1.040
 # times as long as the best so (120 layers of 16 outputs, Zen 4).
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
