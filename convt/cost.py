@@ -113,14 +113,11 @@ ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
 # pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
-DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 10
+DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 4
 # Times that, of runs of images. With it, and boxes that are in part empty counted for as much as they are, choices
 # between the paths of 491 layers take 1.009 times as long as the best, not 1.011 (Zen 4).
 DOT_IMAGES_TIME = 0.95
 DOT_PACKING_CYCLES = 0.2  # an element: these are not split
-# What a vector of columns takes more in a tile of its own, which loads an input for each product: 16 outputs 0.39,
-# the last 16 of 48 0.23 (320 channels, kernel 3, 56x56).
-SINGLE_DOT_VECTOR = 0.35
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
@@ -494,12 +491,7 @@ def tile_cycles(work: Work) -> float:
     elif work.one_pass.possible:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
-
-    def vectors(columns: int) -> float:
-        """Of some columns; a last one without another counts for more."""
-        n = -(-columns // unit) * unit / 16
-        return n + SINGLE_DOT_VECTOR if work.dots and path.along_channels and n % 2 else n
-
     return added + factor * half_tiles * sum(
-        vectors(columns) * ((product * depth + tap) * taps + store) for taps, columns in taps_and_columns
+        -(-columns // unit) * unit / 16 * ((product * depth + tap) * taps + store)
+        for taps, columns in taps_and_columns
     )

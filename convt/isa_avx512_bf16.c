@@ -29,9 +29,18 @@ static void convt_avx512_bf16_release(void)
 {
 }
 
+/* Of integers, as `vbroadcastss` takes as long as 1.3 products, `vpbroadcastd` no longer than one: 16 outputs of 96 and
+   256 channels took 0.77 of the time (Zen 4). */
+INLINE __m512 convt_dot_broadcast(const float *pair)
+{
+    int bits;
+    memcpy(&bits, pair, sizeof bits);
+    return (__m512)_mm512_set1_epi32(bits);
+}
+
 INLINE __m512 convt_dot(__m512 sum, const float *pair, __m512bh others)
 {
-    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_ps(*pair), others);
+    return _mm512_dpbf16_ps(sum, (__m512bh)convt_dot_broadcast(pair), others);
 }
 
 /* Up to 16 pairs of channels of one tap. Weights come from the second-level cache, a kilobyte of each vector at a time:
@@ -248,7 +257,7 @@ static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdi
 #define NAME(kernel) convt_avx512_bf16_word_##kernel
 typedef convt_pieces_vector NAME(vector);
 typedef convt_pieces_unaligned NAME(unaligned);
-#define BROADCAST(element) ((VECTOR)_mm512_set1_ps(element))
+#define BROADCAST(element) ((VECTOR)convt_dot_broadcast(&(element)))
 #define MULTIPLY_ADD(sum, weights, inputs)                                                                             \
     ((VECTOR)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(weights), (__m512bh)(inputs)))
 /* Two places fill a cache line, one half of it; three are written in halves. */
