@@ -63,12 +63,13 @@ cdef inline const tap_t *find_tile_taps(
 
 
 cdef inline void multiply_tile(
-    BoxTable table, Py_ssize_t positions, Py_ssize_t width, Py_ssize_t n_taps, Py_ssize_t row_taps,
+    BoxTable table, Py_ssize_t positions, Py_ssize_t left, Py_ssize_t n_taps, Py_ssize_t row_taps,
     const tap_t *taps, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
     const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
-    cdef int vectors = width // table.lanes
+    """`channels` of the level, for the next of the columns that are `left`. Products of pieces are made of all channels
+    at once: sums of them are never `begun`."""
+    cdef int vectors = 0 if left <= table.half_tile else table.tile_width(left) // table.lanes
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if table.along_groups:
         if real_t is float:
@@ -170,7 +171,7 @@ cdef void multiply_runs(
                         if not one_tile:
                             of_tile = find_tile_taps(table, classes, i, cell, p_end - p, of_run, scratch.tile_taps)
                         multiply_tile(
-                            table, p_end - p, tile, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
+                            table, p_end - p, n - done, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
@@ -216,7 +217,7 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, tile, 1, 1, table.products.as_taps(0), table.depth, False,
+                table, p_end - p, width - done, 1, 1, table.products.as_taps(0), table.depth, False,
                 input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth

@@ -60,6 +60,7 @@ cdef class BoxTable:
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
     cdef Py_ssize_t group, in_channels, out_channels, block, blocks
     cdef Py_ssize_t input_chunks  # of input channels that pieces are multiplied of at once, the last filled or not
+    cdef Py_ssize_t half_tile  # columns, lanes along channels, up to which half vectors of them are multiplied
     cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps

@@ -111,6 +111,7 @@ cdef class BoxTable:
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
         self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
+        self.half_tile = work.limits.half_tile if path.along_channels else 0
         self.whole_tile = work.vectors * self.lanes
         self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else self.level.halves
@@ -304,7 +305,10 @@ cdef class BoxTable:
 
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""
+        cdef Py_ssize_t whole = left // self.lanes * self.lanes
         if self.along_channels or self.pieces:
+            if 0 < whole < min(left, self.whole_tile) and left - whole <= self.half_tile:
+                return whole  # and half a vector then
             return min(self.whole_tile, self.padded(left))
         return row_tile(left, self.most_rows, self.together)
 

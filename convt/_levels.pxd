@@ -89,6 +89,7 @@ cdef extern from "levels.h" nogil:
         int most_sums
         int most_weights
         int widest
+        int narrowest
         void (*channels)(
             int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
             const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
@@ -135,6 +136,7 @@ cdef extern from "levels.h" nogil:
         int most_sums
         int most_weights
         int widest
+        int narrowest
         void (*channels)(
             int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const double *, Py_ssize_t,
             const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t

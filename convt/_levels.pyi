@@ -33,6 +33,7 @@ class TileLimits(NamedTuple):
     load: int
     waiting: int
     two_cycles: bool
+    half_tile: int = 0
     unit: int = 1
     @property
     def rows(self) -> int: ...

@@ -37,7 +37,8 @@ class TileLimits(NamedTuple):
     """Elements of a vector, and the most vectors that a tile holds: of sums and, lanes along channels, of columns and
     of weights, columns times taps of a run. To load its weights takes as long as `load` more positions, and fewer than
     `waiting` positions of two vectors of columns wait for their sums. Multiply-adds that take `two_cycles` hide the
-    loads beside them. A tile's positions are computed in whole numbers of a `unit`."""
+    loads beside them; up to `half_tile` columns that are left are multiplied by half a vector. A tile's positions are
+    computed in whole numbers of a `unit`."""
 
     lanes: int
     sums: int
@@ -46,6 +47,7 @@ class TileLimits(NamedTuple):
     load: int
     waiting: int
     two_cycles: bool
+    half_tile: int = 0
     unit: int = 1
 
     @property
@@ -81,12 +83,14 @@ def tile_limits(str level, bint double, int pieces):
     cdef int load = 1 if is_amd() else 2
     cdef bint two_cycles = TWO_CYCLES and found.f32.lanes * sizeof(float) == CACHE_LINE
     cdef int waiting = (DOT_LATENCY if pieces else FUSED_LATENCY) // (1 + two_cycles)
-    cdef tuple speed = (load, waiting, two_cycles)
+    cdef Py_ssize_t lanes = found.f64.lanes if double else found.f32.lanes
     if pieces:
-        return TileLimits(found.f32.lanes, found.tiles.most_sums, 2, 2, *speed, found.tiles.unit)
+        return TileLimits(lanes, found.tiles.most_sums, 2, 2, load, waiting, two_cycles, unit=found.tiles.unit)
+    cdef bint halves = two_cycles and (found.f64.narrowest if double else found.f32.narrowest) == 0
+    cdef tuple speed = (load, waiting, two_cycles, lanes // 2 if halves else 0)
     if double:
-        return TileLimits(found.f64.lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, *speed)
-    return TileLimits(found.f32.lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, *speed)
+        return TileLimits(lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, *speed)
+    return TileLimits(lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, *speed)
 
 
 # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their

@@ -19,7 +19,7 @@ from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.paths import CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
-from convt.tile_width import tile_vectors
+from convt.tile_width import all_in_half_tiles, tile_vectors
 from convt.tiling import BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
@@ -108,7 +108,7 @@ class Boxes(NamedTuple):
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits))
-        tile = positions_of_tile(path, vectors, limits)
+        tile = positions_of_tile(path, vectors, limits, all_in_half_tiles(geometry, cells, path, limits))
         best = None
         for budget, images in itertools.product(budgets, (tile.most, tile.most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
@@ -291,15 +291,15 @@ def elements(
     return read + products, slack, columns
 
 
-def positions_of_tile(path: Path, vectors: int, limits: TileLimits) -> Tile:
-    """Positions that are multiplied at once by so many vectors of columns."""
+def positions_of_tile(path: Path, vectors: int, limits: TileLimits, half: bool = False) -> Tile:
+    """Positions that are multiplied at once by so many vectors of columns, `half` a one in every tile."""
     most = limits.sums // vectors
     if path.tiles and (limits.unit > 1 or not path.along_channels):
         # Half a tile takes 0.68 of the time of a whole one.
         return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
     if path.along_channels:
         waiting = GROUPS_WAITING if path.along_groups else limits.waiting
-        waiting = 2 * waiting if vectors == 1 else waiting  # as many sums as of two vectors
+        waiting = (4 if half else 2) * waiting if vectors == 1 else waiting  # as many sums as of two vectors
         return Tile(most, load=limits.load, waiting=waiting, leave_out=not path.along_groups)
     # Of 8 rows. Of 6, as on AVX2, half: in whole ones float64 fsrcnn took 11 % longer.
     whole = most // 4 * limits.lanes

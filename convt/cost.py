@@ -43,6 +43,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # A vector alone waits for its loads, but where products take two cycles: the chosen path took 1.013, not 1.040
 # times as long as the best so (120 layers of 16 outputs, Zen 4).
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
+HALF_TILE_TIME = 0.7  # of a vector
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
 # Of outputs of so many bytes rows that share cache lines take longer to write and, but on AMD's processors (370
 # layers), so do all that are written through transpositions. A fit: stores begin to pass the caches elsewhere.
@@ -316,19 +317,19 @@ def channel_cycles(work: Work) -> float:
     """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
     layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
     if work.path.columns_first:
-        products = work.in_channels / 2 * vectors_time(-(-block * work.kernel // lanes), work.vectors, work.limits)
+        products = work.in_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
         return (products + column_additions(work)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     for c in layout.classes:
-        taps, n = taps_inside(layout, c.shifts, bordered, layout.parts), -(-block * len(c.places) // lanes)
+        taps, columns = taps_inside(layout, c.shifts, bordered, layout.parts), block * len(c.places)
         run = taps_of_run(taps_of_row(c.shifts, layout.gap), work.vectors, work.limits)
-        vectors += taps * vectors_time(n, work.vectors, work.limits, run)
-        of_class = -(-n // work.vectors)
+        vectors += taps * vectors_time(columns, work.vectors, work.limits, run)
+        of_class = -(-columns // (work.vectors * lanes))
         begun += work.factors.tap * taps * of_class
         tiles += of_class
-        once += listed_cycles(work, c.shifts, block * len(c.places))
+        once += listed_cycles(work, c.shifts, columns)
     # Several taps read the input again, and the zeros between rows that are joined.
     again = (work.factors.images if layout.image_runs else 1) * (1.03 if layout.most_taps > 1 else 0.98)
     positions, tiles_of_columns = work.positions_and_tiles
@@ -336,11 +337,18 @@ def channel_cycles(work: Work) -> float:
     return (again * work.in_channels * vectors / 2 + begun) * positions + once
 
 
-def vectors_time(n: int, vectors: int, limits: TileLimits, run: int = 1, far: bool = False) -> float:
-    """What a tap of a `run` of `n` vectors of columns takes in tiles of `vectors`, their weights far or not."""
-    tiles, rest = divmod(n, vectors)
-    of_whole, of_rest = (VECTOR_TIMES[max(v, 1 + limits.two_cycles)][run - 1] for v in (vectors, rest))
+def vectors_time(columns: int, vectors: int, limits: TileLimits, run: int = 1, far: bool = False) -> float:
+    """What a tap of a `run` of so many columns takes in tiles of `vectors`, their weights far or not."""
+    tiles, left = divmod(columns, vectors * limits.lanes)
+    rest = vectors_of(left, limits)
+    of_whole, of_rest = (VECTOR_TIMES[max(int(v), 1 + limits.two_cycles)][run - 1] for v in (vectors, rest))
     return tiles * vectors * (FAR_VECTOR if far else of_whole) + rest * of_rest
+
+
+def vectors_of(columns: int, limits: TileLimits) -> float:
+    """Vectors of so many columns, the last of which may be multiplied by half: as `BoxTable.tile_width`."""
+    whole, rest = divmod(columns, limits.lanes)
+    return whole + (HALF_TILE_TIME if 0 < rest <= limits.half_tile else rest > 0)
 
 
 def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:

@@ -17,6 +17,7 @@
 #define OPERANDS 15
 #define MOST_WEIGHTS 3
 #define WIDEST 3
+#define NARROWEST 1
 
 #define DRAIN() _mm_sfence()
 

@@ -17,6 +17,7 @@
 #define ACCUMULATORS 24
 #define OPERANDS 32
 #define MOST_WEIGHTS 7
+#define NARROWEST 0
 #define WIDEST 4
 
 #define DRAIN() _mm_sfence()

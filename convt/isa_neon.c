@@ -10,6 +10,7 @@
 #define OPERANDS 31
 #define MOST_WEIGHTS 7
 #define WIDEST 4
+#define NARROWEST 1
 
 /* The compilers' vector types have no streaming store: an ordinary one. */
 #define STREAM(pointer, vector) STORE(pointer, vector)

@@ -98,6 +98,7 @@ typedef struct {
         int most_sums;    /* vectors of sums of a tile */                                                              \
         int most_weights; /* of weights of `channels`: columns times taps of a run */                                  \
         int widest;       /* most vectors of its columns */                                                            \
+        int narrowest;    /* fewest: 1, or 0 for half a one */                                                         \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,         \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \

@@ -8,6 +8,7 @@
      OPERANDS       those that it may fill with sums and what is multiplied, but for one element broadcast at a time
      MOST_WEIGHTS   those that a tile of `channels` may fill with weights
      WIDEST         most vectors of a tile of `channels`
+     NARROWEST      fewest: 1, or 0 for tiles of half a vector
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
      STORE_FIRST(pointer, vector, n)   a store of a variable's first n elements, up to LANES, alone
 
@@ -24,107 +25,20 @@
 /* Taps of a run, up to three, of which a tile of so many vectors holds the weights beside the sums and an input. */
 #define MOST_TAPS(vectors) (MOST_WEIGHTS / (vectors) > 2 ? 3 : MOST_WEIGHTS / (vectors) > 1 ? 2 : 1)
 
-/* One channel of `channels_run`; rows[i] points to every third position. The first `before` inputs and those from
-   `end` on are zeros: up to two at either end are left out. */
-INLINE void NAME(channel_of_run)(const int positions, const int vectors, const int taps, const REAL *const *rows,
-                                 ptrdiff_t x_step, ptrdiff_t c, const int before, const int end, const REAL **w,
-                                 VECTOR (*sums)[WIDEST])
-{
-    VECTOR weights[3][WIDEST];
-    UNROLLED (t, taps) {
-        UNROLLED (v, vectors)
-            weights[t][v] = LOAD(w[t] + v * LANES);
-        w[t] += vectors * LANES;
-    }
-    UNROLLED (i, positions + taps - 1) {
-        if ((i < CONVT_MOST_ZEROS && i < before) || (i >= positions + taps - 1 - CONVT_MOST_ZEROS && i >= end))
-            continue;
-        const REAL input = rows[i / 3][c + i % 3 * x_step];
-        UNROLLED (t, taps) {
-            const int p = i - (taps - 1 - t);
-            if (p >= 0 && p < positions)
-                UNROLLED (v, vectors)
-                    sums[p][v] += input * weights[t][v];
-        }
-    }
-}
+#define TILE(kernel) NAME(kernel)
+#include "micro_channels.h"
+#undef TILE
+#if NARROWEST == 0
+typedef REAL NAME(half_vector) __attribute__((vector_size(LANES / 2 * sizeof(REAL))));
+typedef REAL NAME(half_unaligned)
+    __attribute__((vector_size(LANES / 2 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+#define TILE(kernel) NAME(half_##kernel)
+#include "micro_channels.h"
+#undef TILE
+#endif
 
-/* A run of taps, each of which reads one position less than the one before it: an input is loaded once for all of them.
-   w is [tap][c][vector]. A core whose other thread is busy is held up by loads first: 24 sums of 2 vectors made 117
-   GFLOP/s of 171 tap by tap, 153 in runs of three. */
-INLINE void NAME(channels_run)(const int positions, const int vectors, const int taps, const convt_tap *tap,
-                               ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
-                               ptrdiff_t soon_step, VECTOR (*sums)[WIDEST])
-{
-    const int checked = positions >= CONVT_CHECKED_POSITIONS, before = checked ? tap[taps - 1].before : 0;
-    const int end = positions + taps - 1 - (checked ? tap[0].after : 0);
-    /* A pointer for each position would not fit into the registers: 92 instead of 99 % of the FMA peak. */
-    const REAL *rows[(MOST_POSITIONS(1) + 2 + 2) / 3];
-    const REAL *w_of[3];
-    x += tap[taps - 1].offset;
-    UNROLLED (i, (positions + taps - 1 + 2) / 3)
-        rows[i] = x + 3 * i * x_step;
-    UNROLLED (t, taps)
-        w_of[t] = w + t * channels * vectors * LANES;
-    soon_step *= taps;
-#define CHANNEL                                                                                                        \
-    NAME(channel_of_run)(positions, vectors, taps, rows, x_step, c, before, end, w_of, sums);                          \
-    UNROLLED (v, vectors)                                                                                              \
-        __builtin_prefetch(soon + v * LANES, 0, 2);                                                                    \
-    soon += soon_step;
-    if (taps > 1) {
-        for (ptrdiff_t c = 0; c < channels; c++) {
-            CHANNEL
-        }
-        return;
-    }
-    UNROLL_TWICE
-    for (ptrdiff_t c = 0; c < channels; c++) {
-        CHANNEL
-    }
-#undef CHANNEL
-}
-
-/* Lanes along channels: sums[p][v] = x[tap][p][c] * w[tap][c][v]. */
-INLINE void NAME(channels_tile)(const int positions, const int vectors, ptrdiff_t taps, ptrdiff_t row_taps,
-                                const convt_tap *tap, ptrdiff_t channels, const REAL *x, ptrdiff_t x_step,
-                                const REAL *w, const REAL *soon, ptrdiff_t soon_step, int begun, REAL *out,
-                                ptrdiff_t out_step)
-{
-    VECTOR sums[MOST_POSITIONS(1)][WIDEST];
-    UNROLLED (p, positions)
-        UNROLLED (v, vectors)
-            sums[p][v] = (VECTOR){0};
-    if (begun)
-        UNROLLED (p, positions)
-            UNROLLED (v, vectors)
-                sums[p][v] = LOAD(out + p * out_step + v * LANES);
-    for (ptrdiff_t t = 0; t < taps;) {
-        const ptrdiff_t left = row_taps - t % row_taps; /* of a row */
-        /* Two and two of four rather than three and one. */
-        const int run = left <= MOST_TAPS(vectors)            ? left
-                        : MOST_TAPS(vectors) > 2 && left == 4 ? 2
-                                                              : MOST_TAPS(vectors);
-#define RUN(n) NAME(channels_run)(positions, vectors, n, tap + t, channels, x, x_step, w, soon, soon_step, sums)
-        if (tap[t].offset == CONVT_NO_TAP)
-            ; /* nor the others of the row */
-        else if (MOST_TAPS(vectors) > 2 && run == 3)
-            RUN(MOST_TAPS(vectors) > 2 ? 3 : 1);
-        else if (MOST_TAPS(vectors) > 1 && run == 2)
-            RUN(MOST_TAPS(vectors) > 1 ? 2 : 1);
-        else
-            RUN(1);
-#undef RUN
-        t += run;
-        w += run * channels * vectors * LANES;
-        soon += run * channels * soon_step;
-    }
-    UNROLLED (p, positions)
-        UNROLLED (v, vectors)
-            STORE(out + p * out_step + v * LANES, sums[p][v]);
-}
-
-/* One register tile: `positions` places x_step apart, `vectors` (1 to WIDEST) vectors of output channels.
+/* One register tile: `positions` places x_step apart, `vectors` (NARROWEST to WIDEST) vectors of output channels, half
+   a one if that is 0.
    Taps come in rows of `row_taps`, each reading the position before the last one's; two or three of a row make a run.
    Runs are part of the order of summation: they must follow from the geometry, not from offsets, which boxes change.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, added to what it holds if that
@@ -137,7 +51,14 @@ static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t
 {
 #define CALL(p, v)                                                                                                     \
     NAME(channels_tile)(p, v, taps, row_taps, tap, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
+#define CALL_HALF(p, v)                                                                                                \
+    NAME(half_channels_tile)(p, v, taps, row_taps, tap, channels, x, x_step, w, soon, soon_step, begun, out, out_step)
     switch (vectors) {
+#if NARROWEST == 0
+    case 0:
+        EVERY_TILE(positions, 1, CALL_HALF)
+        break;
+#endif
     case 1:
         EVERY_TILE(positions, 1, CALL)
         break;
@@ -154,6 +75,7 @@ static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t
 #endif
     }
 #undef CALL
+#undef CALL_HALF
 }
 
 /* Lanes along groups of one channel each: sums[p] = x[tap][p] * w[tap], lane by lane. */
@@ -706,7 +628,13 @@ static int NAME(finite)(const REAL *elements, ptrdiff_t n)
 }
 
 /* As in levels.h. */
-enum { NAME(lanes) = LANES, NAME(most_sums) = ACCUMULATORS, NAME(most_weights) = MOST_WEIGHTS, NAME(widest) = WIDEST };
+enum {
+    NAME(lanes) = LANES,
+    NAME(most_sums) = ACCUMULATORS,
+    NAME(most_weights) = MOST_WEIGHTS,
+    NAME(widest) = WIDEST,
+    NAME(narrowest) = NARROWEST
+};
 
 #undef MOST_TAPS
 #undef PADDED

@@ -68,6 +68,7 @@
      .most_sums = prefix##most_sums,                                                                                   \
      .most_weights = prefix##most_weights,                                                                             \
      .widest = prefix##widest,                                                                                         \
+     .narrowest = prefix##narrowest,                                                                                   \
      .channels = prefix##channels,                                                                                     \
      .groups = prefix##groups,                                                                                         \
      .native = prefix##native,                                                                                         \

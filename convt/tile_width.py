@@ -18,6 +18,16 @@ LEAST_IMAGES = 8  # of a run then
 COLUMNS_POSITIONS = 128  # fewer, of columns first, wait for weights: 1.04 to 1.1 times as long in wide tiles
 
 
+def widest_class(geometry: Geometry, cells: Cells, path: Path) -> int:
+    """Most columns that a class has of an output channel."""
+    return geometry.kernel_positions if path.columns_first else max(len(c.places) for c in cells.classes)
+
+
+def all_in_half_tiles(geometry: Geometry, cells: Cells, path: Path, limits: TileLimits) -> bool:
+    """Whether half a vector has the columns of every class."""
+    return geometry.group_outputs * widest_class(geometry, cells, path) <= limits.half_tile
+
+
 def tile_vectors(
     geometry: Geometry,
     cells: Cells,
@@ -39,16 +49,15 @@ def tile_vectors(
     lanes = limits.lanes
     item, in_channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs
     channels, kernel = geometry.group_outputs, geometry.kernel_positions
-    widest = kernel if path.columns_first else max(len(c.places) for c in cells.classes)
-    if channels * widest <= lanes:
+    if channels * widest_class(geometry, cells, path) <= lanes:
         return 1
     positions = math.prod(a.input for a in geometry.axes)
     streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
     streamed = streamed and geometry.batch * positions < FAR_POSITIONS
     if path.columns_first:
-        n = -(-min(channels, 2 * lanes) * kernel // lanes)
+        columns = min(channels, 2 * lanes) * kernel
         many = not streamed and geometry.batch * positions >= COLUMNS_POSITIONS
-        return 3 if many and vectors_time(n, 3, limits) < vectors_time(n, 2, limits) else 2
+        return 3 if many and vectors_time(columns, 3, limits) < vectors_time(columns, 2, limits) else 2
     gap = 0 if path.image_runs else cells.gap
     places = sum(len(c.places) for c in cells.classes)
     most_taps = max(len(c.shifts) for c in cells.classes)
@@ -74,8 +83,8 @@ def tile_vectors(
         cycles = PAGES_CYCLES * places * channels if far_outputs and vectors > 2 else 0.0
         for (n, taps, taps_of_a_row), alike in classes.items():
             run = taps_of_run(taps_of_a_row, vectors, limits)
-            of_block = vectors_time(vectors * n, vectors, limits, run, far)
-            of_rest = vectors_time(-(-rest * n // lanes), vectors, limits, run, far)
+            of_block = vectors_time(vectors * lanes * n, vectors, limits, run, far)
+            of_rest = vectors_time(rest * n, vectors, limits, run, far)
             cycles += alike * taps * in_channels / 2 * (blocks * of_block + of_rest)
         return cycles
 

@@ -100,13 +100,13 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         for (int i = 0; i < 64; i++)                                                                                   \
             bias[i] = rand() % 7 - 3;                                                                                  \
-        for (int v = 1; v <= k->widest; v++)                                                                           \
-            for (int p = 1; p * v <= k->most_sums; p++) {                                                              \
-                const int width = v * lanes;                                                                           \
+        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
+            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++) {                                                    \
+                const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                                \
                 const convt_tap every[TAPS] = {{taps[0]}, {taps[1]}};                                                  \
                 k->channels(p, v, TAPS, 1, every, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                      \
                 for (int i = 0; i < p; i++)                                                                            \
-                    for (int j = 0; j < width; j++) {                                                                  \
+                    for (int j = 0; j < columns; j++) {                                                                \
                         REAL sum = 0;                                                                                  \
                         for (int t = 0; t < TAPS; t++)                                                                 \
                             for (int c = 0; c < CHANNELS; c++)                                                         \
@@ -118,7 +118,7 @@ static void report(const char *level, const char *kernel, int wrong)
                     out[i] = 7;                                                                                        \
                 k->channels(p, v, TAPS, 1, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);                     \
                 for (int i = 0; i < p; i++)                                                                            \
-                    for (int j = 0; j < width; j++) {                                                                  \
+                    for (int j = 0; j < columns; j++) {                                                                \
                         REAL sum = 7;                                                                                  \
                         for (int c = 0; c < CHANNELS; c++)                                                             \
                             sum += x[taps[1] + i * CHANNELS + c] * w[(CHANNELS + c) * width + j];                      \
@@ -140,10 +140,10 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " groups", wrong);                                                                         \
         wrong = 0;                                                                                                     \
-        for (int v = 1; v <= k->widest; v++)                                                                           \
-            for (int p = 1; p * v <= k->most_sums; p++)                                                                \
+        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
+            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++)                                                      \
                 for (int row = 2; row <= 7; row++) { /* two rows of so many taps, none of the first or all */          \
-                    const int width = v * lanes;                                                                       \
+                    const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                            \
                     for (int first = 0; first <= row; first += row) {                                                  \
                         convt_tap at[14];                                                                              \
                         for (int t = 0; t < row; t++) {                                                                \
@@ -152,7 +152,7 @@ static void report(const char *level, const char *kernel, int wrong)
                         }                                                                                              \
                         k->channels(p, v, 2 * row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);            \
                         for (int i = 0; i < p; i++)                                                                    \
-                            for (int j = 0; j < width; j++) {                                                          \
+                            for (int j = 0; j < columns; j++) {                                                        \
                                 REAL sum = 0;                                                                          \
                                 for (int t = first; t < 2 * row; t++)                                                  \
                                     for (int c = 0; c < CHANNELS; c++)                                                 \
@@ -163,10 +163,10 @@ static void report(const char *level, const char *kernel, int wrong)
                 }                                                                                                      \
         report(level, #REAL " channels of runs", wrong);                                                               \
         wrong = 0;                                                                                                     \
-        for (int v = 1; v <= k->widest; v++)                                                                           \
-            for (int p = 1; p * v <= k->most_sums; p++)                                                                \
+        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
+            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++)                                                      \
                 for (int row = 1; row <= 5; row++) { /* one row of so many taps, in which it begins and ends */        \
-                    const int width = v * lanes, end = p + row - 1;                                                    \
+                    const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2, end = p + row - 1;         \
                     for (int zeros = 0; zeros < 9; zeros++) {                                                          \
                         const int checked = p >= CONVT_CHECKED_POSITIONS;                                              \
                         const int before = checked ? zeros % 3 : 0, after = checked ? zeros / 3 : 0;                   \
@@ -179,7 +179,7 @@ static void report(const char *level, const char *kernel, int wrong)
                         }                                                                                              \
                         k->channels(p, v, row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                \
                         for (int i = 0; i < p; i++)                                                                    \
-                            for (int j = 0; j < width; j++) {                                                          \
+                            for (int j = 0; j < columns; j++) {                                                        \
                                 REAL sum = 0;                                                                          \
                                 for (int t = 0; t < row; t++) {                                                        \
                                     const int place = i + row - 1 - t;                                                 \

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import as_layout, integer_data, oracle
-from ways import LEVELS, forced, ways_and_dtypes
+from ways import LEVELS, bits, forced, ways_and_dtypes
 
 import convt
 from convt import paths
@@ -24,6 +24,19 @@ def test_wide_tiles(level, path, dtype, channels, taps):
     with forced((level, path)):
         y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
     np.testing.assert_array_equal(y, oracle(x, w, None, attributes))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", [paths.CHANNELS, paths.CHANNEL_COLUMNS, paths.CHANNEL_IMAGES], ids=str)
+@pytest.mark.parametrize(("dtype", "channels"), [("float32", 8), ("float32", 20), ("float64", 4), ("float64", 10)])
+def test_half_vectors_of_channels_have_the_bits_of_whole_ones(level, path, dtype, channels):
+    lanes = tile_limits(level, dtype == "float64", 0).lanes
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((9, 6, 3, 5)).astype(dtype)
+    w = rng.standard_normal((6, -(-channels // lanes) * lanes, 3, 3)).astype(dtype)
+    with forced((level, path)):
+        some, all_of_them = (convt.conv_transpose(x, w[:, :n], pads=[1, 1, 1, 1]) for n in (channels, w.shape[1]))
+    np.testing.assert_array_equal(bits(some), bits(all_of_them[:, :channels]))
 
 
 @pytest.mark.parametrize("level", LEVELS)

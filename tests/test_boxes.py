@@ -62,7 +62,7 @@ def test_short_runs_take_as_long_as_the_positions_under_way_at_once(level, path,
 @pytest.mark.parametrize("two_cycles", [True, False])
 def test_a_vector_alone_takes_as_long_as_one_of_two_where_products_take_two_cycles(level, two_cycles):
     limits = tile_limits(level, False, 0)._replace(two_cycles=two_cycles)
-    assert (2 * vectors_time(1, 1, limits) == vectors_time(2, 2, limits)) == two_cycles
+    assert (2 * vectors_time(limits.lanes, 1, limits) == vectors_time(2 * limits.lanes, 2, limits)) == two_cycles
 
 
 def test_tables_have_room_for_so_many_tiles_of_a_block():
