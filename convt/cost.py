@@ -43,7 +43,7 @@ FEW_PIECES = {1: 1, 2: 4, 3: 16}
 # A vector alone waits for its loads, but where products take two cycles: the chosen path took 1.013, not 1.040
 # times as long as the best so (120 layers of 16 outputs, Zen 4).
 VECTOR_TIMES = {1: (1.4, 1.15, 1.1), 2: (1.0, 0.94, 0.91), 3: (0.95, 0.93), 4: (0.94,)}
-HALF_TILE_TIME = 0.7  # of a vector
+HALF_TILE_TIME = 0.7  # of a vector: 8 outputs 0.70 and 0.74, 24 0.85, 40 0.86 of two and three (Zen 4)
 FAR_VECTOR = 1.02  # the same of wide tiles of weights from memory
 # Of outputs of so many bytes rows that share cache lines take longer to write and, but on AMD's processors (370
 # layers), so do all that are written through transpositions. A fit: stores begin to pass the caches elsewhere.
@@ -113,7 +113,8 @@ ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
-# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
+# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5). Rows
+# of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).
 DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 4
 # Times that, of runs of images. With it, and boxes that are in part empty counted for as much as they are, choices
 # between the paths of 491 layers take 1.009 times as long as the best, not 1.011 (Zen 4).

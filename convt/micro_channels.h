@@ -51,8 +51,8 @@ INLINE void TILE(channels_run)(const int positions, const int vectors, const int
     soon_step *= taps;
 #define CHANNEL                                                                                                        \
     TILE(channel_of_run)(positions, vectors, taps, rows, x_step, c, before, end, w_of, sums);                          \
-    UNROLLED (v, vectors)                                                                                              \
-        __builtin_prefetch(soon + v * LANES, 0, 2);                                                                    \
+    UNROLLED (line, WHOLE_LINES(vectors))                                                                              \
+        __builtin_prefetch(soon + line * (64 / (int)sizeof(REAL)), 0, 2);                                              \
     soon += soon_step;
     if (taps > 1) {
         for (ptrdiff_t c = 0; c < channels; c++) {
