@@ -113,8 +113,8 @@ ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
-# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5). Rows
-# of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).
+# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
+# Rows of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).
 DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 4
 # Times that, of runs of images. With it, and boxes that are in part empty counted for as much as they are, choices
 # between the paths of 491 layers take 1.009 times as long as the best, not 1.011 (Zen 4).
