@@ -45,7 +45,7 @@ def test_integer_data_is_exact_bit_for_bit(way, config, seed, dtype, layout, has
 
 @pytest.mark.heavy
 @every_way
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(config=wide_configurations(), seed=seeds, dtype=st.sampled_from(DTYPES), threads=st.sampled_from([1, 2]))
 def test_integer_data_of_long_rows_and_many_channels_is_exact(way, config, seed, dtype, threads):
     x, w, b, attributes, wanted = integer_call(config, seed, dtype_of(way, dtype), True)
