@@ -643,4 +643,5 @@ enum {
 };
 
 #undef MOST_TAPS
+#undef WHOLE_LINES
 #undef PADDED
