@@ -62,14 +62,17 @@ cdef inline const tap_t *find_tile_taps(
     return at_end
 
 
+cdef inline int vectors_of_columns(BoxTable table, Py_ssize_t left) noexcept nogil:
+    """Vectors of the next tile of the columns that are `left`; 0 for half a one."""
+    return 0 if left <= table.half_tile else table.tile_width(left) // table.lanes
+
+
 cdef inline void multiply_tile(
-    BoxTable table, Py_ssize_t positions, Py_ssize_t left, Py_ssize_t n_taps, Py_ssize_t row_taps,
+    BoxTable table, Py_ssize_t positions, int vectors, Py_ssize_t n_taps, Py_ssize_t row_taps,
     const tap_t *taps, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
     const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level, for the next of the columns that are `left`. Products of pieces are made of all channels
-    at once: sums of them are never `begun`."""
-    cdef int vectors = 0 if left <= table.half_tile else table.tile_width(left) // table.lanes
+    """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if table.along_groups:
         if real_t is float:
@@ -126,6 +129,7 @@ cdef void multiply_runs(
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth, gap = table.gap
     cdef Py_ssize_t tiles, count, part, begin, some, nth, slice = table.depth if table.pieces else table.slice
     cdef int64_t cell
+    cdef int vectors
     cdef bint one_tile
     cdef const tap_t *taps
     cdef const tap_t *of_run
@@ -139,7 +143,7 @@ cdef void multiply_runs(
         step = table.padded(n) if table.columns_first else table.sums_step(n)
         done = 0
         while done < n:
-            tile = table.tile_width(n - done)
+            tile, vectors = table.tile_width(n - done), vectors_of_columns(table, n - done)
             tiles = runs * gap * count_tiles(table, (length + gap - 1) // gap, tile)
             # Of runs of one tile each, of the same cells of their rows, what it meets at its ends is found once.
             one_tile = tiles == runs and gap == 1
@@ -171,7 +175,7 @@ cdef void multiply_runs(
                         if not one_tile:
                             of_tile = find_tile_taps(table, classes, i, cell, p_end - p, of_run, scratch.tile_taps)
                         multiply_tile(
-                            table, p_end - p, n - done, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
+                            table, p_end - p, vectors, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
@@ -210,14 +214,15 @@ cdef void multiply_panel(
 ) noexcept nogil:
     """The products with a packed panel of weights."""
     cdef Py_ssize_t tiles = count_tiles(table, length, 2 * table.lanes), done = 0, tile, t, p, p_end
+    cdef int vectors
     cdef const float *input = <const float *> scratch.input
     cdef const float *w = <const float *> scratch.panel
     while done < width:
-        tile = table.tile_width(width - done)
+        tile, vectors = table.tile_width(width - done), vectors_of_columns(table, width - done)
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, width - done, 1, 1, table.products.as_taps(0), table.depth, False,
+                table, p_end - p, vectors, 1, 1, table.products.as_taps(0), table.depth, False,
                 input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
