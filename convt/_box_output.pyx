@@ -78,6 +78,18 @@ cdef inline void begin_row(
     cursor.position = row // stride * sum_step[table.n_axes - 2]
 
 
+cdef inline void seek(
+    BoxTable table, Py_ssize_t row, Py_ssize_t output, Py_ssize_t row_outputs, const Py_ssize_t *sum_step,
+    Cursor *cursor,
+) noexcept nogil:
+    """To output number `output` of the rows from number `row` on."""
+    begin_row(table, row + output // row_outputs, row_outputs, sum_step, cursor)
+    output %= row_outputs
+    cursor.left -= output
+    cursor.place = output % table.inner_places
+    cursor.position += output // table.inner_places * sum_step[table.n_axes - 1]
+
+
 cdef inline void list_sums(
     BoxTable table, const real_t **sums_of_place, const Py_ssize_t *step_of_place, Py_ssize_t row_outputs,
     const Py_ssize_t *sum_step, Cursor *cursor, Py_ssize_t n, const real_t **sums,
@@ -138,7 +150,7 @@ cdef void store_channels(
     cdef Py_ssize_t unaligned = <size_t> y % (most * item) // item
     cdef Py_ssize_t done = 0, n, i
     cdef real_t *square = <real_t *> scratch.square
-    cdef const real_t *sums[2 * MAX_LINE]  # of the outputs before the next ones, and of these
+    cdef const real_t *sums[MAX_LINE]  # of the next outputs
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
     while channels > 1 and operands.y_strides[1] == item and done < total:
@@ -150,18 +162,15 @@ cdef void store_channels(
         # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.
         if operands.stream and unaligned and done == (0 if unaligned % line == 0 else most):
             n = min(n, most - unaligned)
-        list_sums(
-            table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums + most
-        )
+        if n % line and done + n >= most:  # some outputs once more
+            done -= most - n
+            n = most
+            seek(table, row, done, row_outputs, sum_step, &cursor)
+        list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums)
+        for i in range(n, most):
+            sums[i] = sums[0]
+        store_line(table, operands, channels, sums, bias, n, y + done * step, square)
         done += n
-        if n % line == 0 or done < most:
-            for i in range(most + n, 2 * most):
-                sums[i] = sums[most]
-            store_line(table, operands, channels, sums + most, bias, n, y + (done - n) * step, square)
-        else:
-            store_line(table, operands, channels, sums + n, bias, most, y + (done - most) * step, square)
-        for i in range(most):
-            sums[i] = sums[i + n]
 
 
 cdef inline void copy_runs(
