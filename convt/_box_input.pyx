@@ -11,6 +11,7 @@ from convt._micro_kernels cimport copy_lines, transpose, transpose_to
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
+    PAIRS_STRIP = 128  # places of 32 channels that are packed before the next ones
 
 
 cdef void pack_along_channels(
@@ -219,16 +220,6 @@ cdef void pack_portion(
     memset(target + table.depth * table.x_step - size, 0, MOST_TILE_VECTORS * table.lanes * sizeof(real_t))
 
 
-cdef inline bint split_pair(
-    BoxTable table, const Operands *operands, int precision, const void **lines, Py_ssize_t before, Py_ssize_t n,
-    Py_ssize_t after, float *target, Py_ssize_t place,
-) noexcept nogil:
-    return table.level.tiles.split_positions(
-        table.pieces, precision, lines[0], lines[1], before, n, after, target, place, table.x_step,
-        operands.least, operands.most,
-    )
-
-
 cdef bint pack_pairs(
     BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Inside rows, Inside columns,
     Py_ssize_t height, Py_ssize_t width, float *target, Py_ssize_t place,
@@ -238,13 +229,13 @@ cdef bint pack_pairs(
 
     Returns whether an element cannot be multiplied in pieces.
     """
-    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1]
-    cdef Py_ssize_t pair, row, i, c, n = columns.end - columns.begin, count, channels
+    cdef Py_ssize_t step = operands.x_strides[table.n_axes], channel_step = operands.x_strides[1], line_step
+    cdef Py_ssize_t pair, row, c, n = columns.end - columns.begin, channels, begin, end, first, last
     cdef int precision = precision_in_place(operands, step)
+    cdef Py_ssize_t together = MAX_LANES if precision and table.unit > 1 else 1
     cdef bint refused = False
     cdef float wide[2][STRIDED]
-    cdef float *begin
-    cdef const void *lines[2]
+    cdef float *pairs
     cdef const char *source
     if precision and n == width and row_step == n * step:
         # Rows that follow each other are one long row.
@@ -252,30 +243,33 @@ cdef bint pack_pairs(
         n = columns.end - columns.begin
         width *= height
         rows.begin, rows.end, height = 0, 1, 1
-    for pair in range(table.packed_pairs):
-        begin = target + pair // 16 * table.pieces * TILE_FLOATS + pair % 16 * MAX_LANES
-        channels = min(2, table.in_channels - 2 * pair)
+    for pair from 0 <= pair < table.packed_pairs by together:
+        pairs = target + pair // MAX_LANES * table.pieces * TILE_FLOATS + pair % MAX_LANES * MAX_LANES
         for row in range(height):
-            source = x + 2 * pair * channel_step + (row - rows.begin) * row_step
-            for c in range(2):
-                lines[c] = source + c * channel_step if c < channels else NULL  # 0
-            if row < rows.begin or row >= rows.end:
-                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
-            elif precision:
-                refused |= split_pair(
-                    table, operands, precision, lines, columns.begin, n, width - columns.end, begin,
-                    place + row * width,
+            channels = table.in_channels - 2 * pair if rows.begin <= row < rows.end else 0
+            end = 0
+            while end < width:
+                begin = end
+                if not precision:
+                    end += STRIDED - (place + row * width + begin) % MAX_LANES
+                elif together > 1:
+                    end += PAIRS_STRIP - (place + row * width + begin) % MAX_LANES
+                else:
+                    end = width
+                end = min(end, width)
+                first = min(max(columns.begin, begin), end)
+                last = max(first, min(columns.end, end))
+                source = x + 2 * pair * channel_step + (row - rows.begin) * row_step + (first - columns.begin) * step
+                line_step = channel_step
+                if not precision:
+                    for c in range(min(2, channels)):
+                        read(operands.dtype, source + c * channel_step, step, last - first, wide[c])
+                    source, line_step = <const char *> wide, sizeof(wide[0])
+                refused |= table.level.tiles.split_positions(
+                    table.pieces, precision or 24, source, line_step, channels, together, first - begin,
+                    last - first, end - last, pairs, place + row * width + begin, table.x_step, operands.least,
+                    operands.most,
                 )
-            else:
-                split_pair(table, operands, 24, lines, width, 0, 0, begin, place + row * width)
-                for i from 0 <= i < n by STRIDED:
-                    count = min(STRIDED, n - i)
-                    for c in range(channels):
-                        read(operands.dtype, source + c * channel_step + i * step, step, count, wide[c])
-                        lines[c] = wide[c]
-                    refused |= split_pair(
-                        table, operands, 24, lines, 0, count, 0, begin, place + row * width + columns.begin + i
-                    )
     return refused
 
 
