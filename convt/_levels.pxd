@@ -22,6 +22,8 @@ cpdef enum:
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
+    FAR_PAGE = 1 << 16  # and in few sets of a second-level one
+    MANY_COLUMNS = 64  # that read these again in many tiles
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
