@@ -110,7 +110,7 @@ TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
-ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 200}
+ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 130}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
 # pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
@@ -124,7 +124,7 @@ DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a grou
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
 # their best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
-PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 4, 8, 20
+PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 8, 4, 20
 ADDING_CYCLES = 5
 
 # What up to so many columns of so many channels wait for their input, columns first where it lies, times what
