@@ -23,7 +23,7 @@ cpdef enum:
     CACHE_LINE = 64
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
     FAR_PAGE = 1 << 16  # and in few sets of a second-level one
-    MANY_COLUMNS = 64  # that read these again in many tiles
+    MANY_COLUMNS = 64  # of columns first, whose tiles each read all channels again
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()

@@ -459,8 +459,8 @@ static int convt_pieces_split_channels(int pieces, int precision, const char *x,
    number `place` of `target` on, `step` from 16 places to the next. Returns the same. */
 static int convt_pieces_split_positions(int pieces, int precision, const char *x, ptrdiff_t channel_step,
                                         ptrdiff_t channels, ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n,
-                                        ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                        uint32_t least, uint32_t most)
+                                        ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
+                                        uint32_t most)
 {
     INSTANCES(convt_pieces_positions_of, x, channel_step, channels, pairs, before, n, after, target, place, step, least,
               most);

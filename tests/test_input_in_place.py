@@ -87,6 +87,9 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         ((1, 64, 50, 60), (64, 3, 4, 4), "contiguous", True),
         ((1, 64, 32, 32), (64, 1, 4, 2), "contiguous", None),  # channels are pages
         ((1, 64, 32, 32), (64, 1, 2, 2), "contiguous", True),  # but have one tile of columns
+        ((1, 16, 128, 128), (16, 1, 8, 8), "contiguous", None),  # channels are far pages
+        ((1, 16, 128, 128), (16, 1, 5, 13), "contiguous", False),  # and have many columns
+        ((1, 16, 128, 127), (16, 1, 5, 13), "contiguous", True),
     ],
     ids=str,
 )

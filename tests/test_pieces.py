@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, LAYOUTS, as_layout, oracle
+from cases import BFLOAT16, LAYOUTS, as_layout, integer_data, oracle
 from ways import bits, forced
 
 import convt
@@ -249,3 +249,18 @@ def test_explain_names_pieces_and_refusals(monkeypatch, level, dtype):
     layer = convt.ConvTranspose(w, **ATTRIBUTES)
     layer(x)
     assert "pieces would lose" in layer.explain(x.shape)["reason"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@each_tiled_path([paths.POSITION_TILES, paths.POSITION_TILE_COLUMNS], np.float32, np.float16, BFLOAT16)
+def test_long_lines_are_packed_strip_by_strip(path, level, dtype, layout):
+    """Rows of 150 and 1200 places, 35 channels, zeros at both ends where a kernel position has them."""
+    rng = np.random.default_rng(9)
+    kernel, pads = ([4, 2], [0] * 4) if path == paths.POSITION_TILES else ([4, 5], [1, 2, 0, 2])
+    x, w = integer_data(rng, (2, 35, 8, 150)), integer_data(rng, (35, 5, *kernel))
+    attributes = {"strides": [4, 2], "pads": pads}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), **attributes)
+        assert layer.explain(x.shape)["kernel"] == path.name
+        y = layer(as_layout(x.astype(dtype), layout))
+    np.testing.assert_array_equal(y, oracle(x, w, None, attributes, dtype))
