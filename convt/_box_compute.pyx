@@ -28,9 +28,11 @@ from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
 from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
 from convt._box_output cimport store
-from convt._box_table cimport BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable
+from convt._box_table cimport (
+    BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable, columns_gain_in_place,
+)
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, FAR_PAGE, LONG_ROW, MANY_COLUMNS, MANY_SUMS, PAGE, real_t, tap_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, real_t, tap_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating
 
 from convt._memory import WORKSPACES
@@ -202,18 +204,13 @@ cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogi
     """Whether boxes are multiplied where x lies, if its strides and their size allow it.
 
     Cells are where one tile of a place has all columns. More tiles want a copy, as channels that lie a power of two
-    apart meet in few sets of the caches: up to 1.8 times. Columns first are: 0.65 to 1.0 of the time (13 layers); but
-    not in the tiles of few registers where channels meet in one set of the first-level cache (1.1 to 2.3 times), nor in
-    many tiles where they meet in few sets of the second-level one: 56 to 128 channels to 1 and 3, kernels 5 and 9, took
-    0.79 to 0.96 of the time packed, up to 64 columns 0.93 to 1.4 times as long (Xeon with AMX).
+    apart meet in few sets of the caches: up to 1.8 times.
     """
     cdef Py_ssize_t a, columns = table.columns(table.products, 0, 0)
     if table.pieces or table.along_channels:
         return False
-    if table.columns_first and table.most_sums >= MANY_SUMS:
-        return columns <= MANY_COLUMNS or operands.x_strides[1] % FAR_PAGE > 0
     if table.columns_first:
-        return columns <= table.most_rows or operands.x_strides[1] % PAGE > 0
+        return columns_gain_in_place(columns, table.most_rows, table.most_sums, operands.x_strides[1])
     for a in range(1, table.n_axes):
         if table.axes[a, ORIGIN] or table.axes[a, REACH] or table.axes[a, CELLS] > table.axes[a, INPUT]:
             return False

@@ -30,6 +30,10 @@ cdef enum:
 cdef enum:
     INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
 
+cpdef bint columns_gain_in_place(
+    Py_ssize_t columns, Py_ssize_t rows, Py_ssize_t sums, Py_ssize_t channel_bytes
+) noexcept nogil
+
 
 cdef class ClassList:
     cdef Py_ssize_t n

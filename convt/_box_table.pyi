@@ -3,6 +3,7 @@ from convt.work import Work
 TOGETHER: int
 
 def row_tile(left: int, most: int, together: int) -> int: ...
+def columns_gain_in_place(columns: int, rows: int, sums: int, channel_bytes: int) -> bool: ...
 
 class BoxTable:
     slice: int

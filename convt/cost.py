@@ -123,7 +123,10 @@ DOT_PACKING_CYCLES = 0.2  # an element: these are not split
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
-# their best paths without these, with them 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
+# their best paths without these, with 4, 8 and 20 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
+# With 8 and 4, and 130 instead of 200 to store three pieces in one pass, 350 layers that they were fitted to took
+# 1.031 instead of 1.042 (float32), 200 of float16 1.019 instead of 1.024; 300 others 1.040 as before, 200 1.018
+# instead of 1.025 (Xeon with AMX).
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 8, 4, 20
 ADDING_CYCLES = 5
 

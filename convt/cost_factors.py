@@ -2,9 +2,7 @@
 
 Those of the level `avx512_bf16`, which only AMD's processors run, are chosen for the least loss of time by choices
 between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). Those of
-others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel, and to 550
-random ones on a Xeon with AMX. Of 150 and 100 others the chosen path takes 1.038 (float32) and 1.031 (float16)
-times as long as the best there, not 1.041 and 1.037.
+others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
 """
 
 from typing import NamedTuple
@@ -123,10 +121,10 @@ OTHERS = Factors(
     added_written=0,
     one_tap=0.55,
     strip_tap=0.515,
-    several_taps=(0.75, 0.7),
+    several_taps=(0.65, 0.65),
     wide_columns=1.35,
     through_sums=1,
-    one_pass_block=800,
+    one_pass_block=0,
     one_pass_written={2: 0.7, 4: 0.3, 8: 0.3},
     one_pass_copied={2: 0, 4: 0, 8: 0},
     read={2: 0.25, 4: 0.3, 8: 0.6},

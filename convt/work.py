@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from convt._box_table import TOGETHER, row_tile
-from convt._levels import FAR_PAGE, MANY_COLUMNS, MANY_SUMS, PAGE, TileLimits
+from convt._box_table import TOGETHER, columns_gain_in_place, row_tile
+from convt._levels import TileLimits
 from convt.cost_factors import AVX512_BF16, OTHERS, Factors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
@@ -124,9 +124,7 @@ class Work:
             return False
         columns = min(self.block, self.geometry.group_outputs) * self.kernel
         channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
-        if self.limits.sums < MANY_SUMS and columns > self.limits.rows and channel % PAGE == 0:
-            return False
-        if self.limits.sums >= MANY_SUMS and columns > MANY_COLUMNS and channel % FAR_PAGE == 0:
+        if not columns_gain_in_place(columns, self.limits.rows, self.limits.sums, channel):
             return False
         # Behind the last channel of the last image there is no memory to read.
         only_one = self.geometry.batch == self.geometry.group == 1
