@@ -15,8 +15,8 @@ from convt._box_operands cimport (
 from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
-    JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS, SHARED_LOADS,
-    SHORT_LINE, TWO_CLASSES, lines_t, real_t, tap_class_t, tile_rows_t,
+    CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS,
+    SHARED_LOADS, SHORT_LINE, TWO_CLASSES, lines_t, real_t, tap_class_t, tile_rows_t,
 )
 from convt._micro_kernels cimport filled_lines, positions_out
 
@@ -299,6 +299,10 @@ cdef void multiply_lines(
                 next_strip = strip + part.count * row_step
                 if lines.count == 1 or (line + part.count == lines.count and begin + cells < all_cells):
                     next_strip = source + (begin + cells) * <Py_ssize_t> sizeof(real_t)
+                # Where each of its vectors ends: arrays seldom begin with a cache line, and the first line of a strip
+                # is the last one of the strip before. By AVX-512 12 layers took 0.986 of the time (float32) and 0.976
+                # (float64), the best 0.95 and 0.93.
+                next_strip += CACHE_LINE - 1
                 part.soon_vector = row_step if together > 1 else table.lanes * sizeof(real_t)
                 if not copies:
                     pack_strip(table, operands, &part, cells, strip, next_strip, x)
