@@ -81,8 +81,8 @@ cdef inline void multiply_tile(
             table.level.f64.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
     elif real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, n_taps, taps, table.channel_pairs, input, x_step, w, soon, soon_step,
-            out, out_step,
+            table.pieces, positions, vectors, n_taps, taps, table.channel_pairs, input, x_step, table.piece_step, w,
+            soon, soon_step, out, out_step,
         )
     elif real_t is float:
         table.level.f32.channels(

@@ -27,7 +27,7 @@ cdef inline Inside part_inside(BoxTable table, const Box *box, Py_ssize_t a) noe
 
 cdef inline const char *first_input(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     """The input of a box's first cell, of the first channel of its first group."""
-    cdef const char *x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    cdef const char *x = operands.x + box.group * table.place_channels * operands.x_strides[1]
     cdef Py_ssize_t a
     for a in range(table.n_axes):
         x += box.begin[a] * operands.x_strides[array_axis(a)]
@@ -84,7 +84,7 @@ cdef inline Plane nth_image(BoxTable table, const Operands *operands, const Box 
     plane.columns.first, plane.columns.pitch = part.first * table.steps[1], part.pitch * table.steps[1]
     plane.columns.begin, plane.columns.end = part.begin * table.steps[1], part.end * table.steps[1]
     plane.n_rows, plane.n = 1, plane.columns.end - plane.columns.begin
-    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    plane.x = operands.x + box.group * table.place_channels * operands.x_strides[1]
     plane.x += (box.begin[0] + n) * operands.x_strides[0] + (part.first + part.begin) * operands.x_strides[2]
     plane.row_step = plane.n * operands.x_strides[table.n_axes]
     plane.place = n * table.steps[0]
@@ -104,7 +104,7 @@ cdef inline Plane nth_plane(
     plane.rows, plane.columns = part_inside(table, box, last - 1), part_inside(table, box, last)
     plane.row_step = operands.x_strides[array_axis(last - 1)]
     plane.place = 0
-    plane.x = operands.x + box.group * table.in_channels * operands.x_strides[1]
+    plane.x = operands.x + box.group * table.place_channels * operands.x_strides[1]
     for a in range(last - 2, -1, -1):
         part = part_inside(table, box, a)
         place = n % part.pitch
@@ -139,10 +139,10 @@ cdef inline bint read_in_place(BoxTable table, const Operands *operands, const B
         if plane.row_step != plane.n * operands.x_strides[last + 1]:
             return False
         length = plane.n_rows * plane.n
-        x = plane.x + (table.in_channels - 1) * operands.x_strides[1]
+        x = plane.x + (table.place_channels - 1) * operands.x_strides[1]
         x += max(length, table.widest_tile) * operands.x_strides[last + 1]
         return length >= table.least_line and x <= operands.x_end
-    x = first_input(table, operands, box) + (box.groups * table.in_channels - 1) * operands.x_strides[1]
+    x = first_input(table, operands, box) + (box.groups * table.place_channels - 1) * operands.x_strides[1]
     for a in range(last):
         x += (box.size[a] - 1) * operands.x_strides[array_axis(a)]
     if not operands.joined_rows:

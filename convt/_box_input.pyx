@@ -68,7 +68,8 @@ cdef bint pack_pieces(
     BoxTable table, const Operands *operands, const char *x, Py_ssize_t row_step, Py_ssize_t rows, Py_ssize_t n,
     float *target, Py_ssize_t target_row,
 ) noexcept nogil:
-    """`pack_along_channels` for tile registers: target[row][place][32 channels][piece][32].
+    """`pack_along_channels` for tile registers: target[row][place][32 channels][piece][32] or, of merged taps,
+    target[piece][row][place][channel].
 
     Returns whether an element cannot be multiplied in pieces.
     """
@@ -78,8 +79,8 @@ cdef bint pack_pieces(
     cdef bint refused = False
     cdef float wide[TILE_CHANNELS * MAX_LANES]
     cdef const char *source
-    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
-        channels = min(TILE_CHANNELS, table.in_channels - c)
+    for c from 0 <= c < table.place_channels by TILE_CHANNELS:
+        channels = min(TILE_CHANNELS, table.place_channels - c)
         for row in range(rows):
             for p from 0 <= p < n by MAX_LANES:
                 count = min(MAX_LANES, n - p)
@@ -91,8 +92,8 @@ cdef bint pack_pieces(
                     line_step = MAX_LANES * sizeof(float)
                 refused |= table.level.tiles.split_channels(
                     table.pieces, precision or 24, source, line_step, channels, count,
-                    target + row * target_row + p * table.place_step + c // 2 * table.pieces, table.place_step,
-                    operands.least, operands.most,
+                    target + row * target_row + p * table.place_step + c // TILE_CHANNELS * table.chunk_step,
+                    table.place_step, table.piece_step, operands.least, operands.most,
                 )
     return refused
 
@@ -276,7 +277,11 @@ cdef bint pack_pairs(
 
 
 cdef inline void clear_places(BoxTable table, real_t *target, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    memset(target + begin * table.x_step, 0, (end - begin) * table.x_step * sizeof(real_t))
+    cdef Py_ssize_t plane
+    for plane in range(table.planes):
+        memset(
+            target + plane * table.piece_step + begin * table.x_step, 0, (end - begin) * table.x_step * sizeof(real_t)
+        )
 
 
 cdef void clear_around(BoxTable table, Inside rows, Inside columns, real_t *target) noexcept nogil:
@@ -302,16 +307,19 @@ cdef bint pack_input(
     cdef Inside rows = part_inside(table, box, last - 1), columns = part_inside(table, box, last)
     cdef Py_ssize_t height = rows.pitch, width = columns.pitch, size = height * width
     cdef bint images = table.along_channels and not table.image_runs and images_are_rows(table, operands, box)
-    cdef Py_ssize_t nth, channel, place = 0, n_rows, n
+    cdef Py_ssize_t nth, channel, place = 0, n_rows, n, piece
     cdef Py_ssize_t shared = box.shared * table.steps[1], channels = box.groups * table.depth
     cdef bint refused = False
     cdef Plane plane
     cdef real_t *begin
     cdef const char *x
     if shared and not table.columns_first:
-        memmove(
-            target, target + table.axes[1, BOX] * table.steps[1] * table.x_step, shared * table.x_step * sizeof(real_t)
-        )
+        for piece in range(table.planes):
+            begin = target + piece * table.piece_step
+            memmove(
+                begin, begin + table.axes[1, BOX] * table.steps[1] * table.x_step,
+                shared * table.x_step * sizeof(real_t),
+            )
         target += shared * table.x_step
     for nth in range(count_planes(table, box, images)):
         plane = nth_plane(table, operands, box, nth, images)
@@ -347,7 +355,7 @@ cdef bint pack_input(
                 )
     if table.along_channels:
         if not table.image_runs:  # the sums of images that a box does not have go nowhere
-            clear_places(table, target, place, table.input_elements - shared)
+            clear_places(table, target, place, table.input_elements - shared + table.beyond)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
         size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES

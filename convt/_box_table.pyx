@@ -8,7 +8,7 @@ import numpy as np
 
 from convt._levels cimport (
     CACHE_LINE, FAR_PAGE, MANY_COLUMNS, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
-    PAIRS_CHANNELS, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
+    PAIRS_CHANNELS, PIECE_STEP, PLACE_UNIT, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, stream_bytes
@@ -119,7 +119,8 @@ cdef class BoxTable:
         self.along_places = work.along_places
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
-        self.in_channels = work.in_channels
+        self.in_channels, self.place_channels = work.in_channels, work.geometry.group_inputs
+        self.merged = work.merged is not None
         self.input_chunks = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
         self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels) if self.pieces else 0
         self.out_channels = geometry.group_outputs
@@ -130,7 +131,7 @@ cdef class BoxTable:
         self.whole_tile = work.vectors * self.lanes
         self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else self.level.halves
-        self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.in_channels)
+        self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.place_channels)
         self.lines_stream_bytes = lines_stream_bytes()
 
     cdef set_layout(self, layout):
@@ -152,13 +153,21 @@ cdef class BoxTable:
 
     cdef set_steps(self):
         """How the packed input lies in memory."""
+        cdef Py_ssize_t places
         self.depth = self.in_channels
         if self.pieces:
             self.channel_pairs = (self.in_channels + 1) // 2
             self.depth = self.input_chunks * TILE_CHANNELS // 2 * self.pieces
         if self.words:
             self.depth = (self.in_channels + 1) // 2
-        if self.along_channels:
+        self.planes, self.piece_step, self.chunk_step = 1, PIECE_STEP, PIECE_STEP * self.pieces
+        if self.merged:
+            self.x_step = (self.place_channels + PLACE_UNIT - 1) // PLACE_UNIT * PLACE_UNIT // 2
+            self.beyond = (self.input_chunks * TILE_CHANNELS // 2 - 1) // self.x_step
+            places = self.input_elements + self.more_positions() + self.beyond
+            self.planes, self.chunk_step = self.pieces, PIECE_STEP
+            self.piece_step = self.odd_vectors(places * self.x_step, 1)
+        elif self.along_channels:
             self.x_step = self.odd_vectors(self.depth, 0)
         else:
             self.line = self.odd_vectors(self.input_elements, self.slack())
@@ -297,7 +306,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
         digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
-        digest.update(self.slice.to_bytes(8, "little"))
+        digest.update(self.slice.to_bytes(8, "little") + self.in_channels.to_bytes(8, "little"))
         return digest.digest()
 
     @property
@@ -400,6 +409,8 @@ cdef class BoxTable:
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
                 return self.groups_together * self.depth * places + MOST_TILE_VECTORS * self.lanes
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
+        if self.merged:
+            return self.planes * self.piece_step
         return (self.input_elements + self.more_positions()) * self.x_step
 
     cdef Py_ssize_t count_sums(self):

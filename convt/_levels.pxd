@@ -36,6 +36,8 @@ cdef extern from "levels.h" nogil:
         MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
         CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
+        PIECE_STEP "CONVT_PIECE_STEP"
+        PLACE_UNIT "CONVT_PLACE_UNIT"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
     Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)
@@ -199,7 +201,7 @@ cdef extern from "levels.h" nogil:
         void (*configure)() noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
-            int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
+            int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
             const float *, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
@@ -217,7 +219,8 @@ cdef extern from "levels.h" nogil:
         positions_t word_positions
         positions_out_t word_positions_out
         bint (*split_channels)(
-            int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, uint32_t, uint32_t
+            int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t, uint32_t,
+            uint32_t
         ) noexcept nogil
         bint (*split_positions)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *,

@@ -22,6 +22,8 @@ MANY_COLUMNS: int
 MOST_ZEROS: int
 MOST_RUN: int
 CHECKED_POSITIONS: int
+PIECE_STEP: int
+PLACE_UNIT: int
 
 def levels() -> list[str]: ...
 def most_pieces(level: str) -> int: ...

@@ -17,7 +17,8 @@ from convt._levels import (
 from convt.cost import CACHED_WEIGHTS, estimate
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
-from convt.paths import CHANNELS, POSITION_TILES, Path
+from convt.merged_taps import MergedTaps, merge_taps
+from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import all_in_half_tiles, tile_vectors
 from convt.tiling import BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
@@ -102,12 +103,17 @@ class Boxes(NamedTuple):
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
         if path == POSITION_TILES and any(low < high for low, high in cells.spans):
             return None  # tiles of positions begin at every 16th
+        merged = None
+        if path == CHANNEL_TILES and limits.unit > 1:
+            merged = merge_taps(cells.classes, geometry.group_inputs)
+        if merged:
+            cells = cells._replace(classes=merged.classes)
         item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
         weights_bytes = channels * in_channels * geometry.kernel_positions * item
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
-        place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits))
+        place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
         tile = positions_of_tile(path, vectors, limits, all_in_half_tiles(geometry, cells, path, limits))
         best = None
         for budget, images in itertools.product(budgets, (tile.most, tile.most // 2) if path.image_runs else (0,)):
@@ -119,7 +125,7 @@ class Boxes(NamedTuple):
                 continue
             if keeps_for_next(path, layout, cells.spans[1], block == channels):
                 layout = layout._replace(chain=layout.boxes_along)
-            work = Work(geometry, dtype, isa, path, pieces, block, vectors, layout, tile, limits)
+            work = Work(geometry, dtype, isa, path, pieces, block, vectors, layout, tile, limits, merged)
             cycles = estimate(work)
             # Along channels the estimates were fitted to the smaller size as they are.
             if path.columns_first and (budget > COLUMNS_BYTES[0] or not path.along_channels):
@@ -162,6 +168,8 @@ class Boxes(NamedTuple):
         """
         if not self.path.along_channels or self.path.along_groups or self.work.layout.boxes > 1:
             return None
+        if self.work.merged:
+            return None  # weights are put in order for it before
         if not self.path.columns_first:
             return self._replace(in_panels=True) if self.blocks_fit_panels(threads) else None
         if not self.columns_fit_panels:
@@ -224,6 +232,7 @@ class Boxes(NamedTuple):
         few = math.prod(layout.box) <= FEW_BOX_CELLS and self.work.weights_bytes >= CACHED_WEIGHTS
         if layout.boxes != wanted and not (few and self.work.blocks >= of_group):
             images = layout.run_length if layout.image_runs else 0
+            cells = cells._replace(classes=layout.classes)  # taps may be merged
             layout = lay_out_boxes(cells, path, self.work.tile, self.scratch, wanted, images) or layout
 
         def time(chained: BoxLayout) -> float:
@@ -266,7 +275,13 @@ def block_channels(
 
 
 def elements(
-    geometry: Geometry, cells: Cells, path: Path, pieces: int, block: int, limits: TileLimits
+    geometry: Geometry,
+    cells: Cells,
+    path: Path,
+    pieces: int,
+    block: int,
+    limits: TileLimits,
+    merged: MergedTaps | None,
 ) -> tuple[int, int, int]:
     """Elements of scratch: of an input place, packed unless portions are, and its products where these come first;
     beyond the last place of a box; of the sums of a position. `BoxTable` counts those of a whole box."""
@@ -278,7 +293,9 @@ def elements(
         read = limits.pairs_of(in_channels, path.along_channels) * pieces
     elif path.words:
         read = padded(in_channels, 2) // 2
-    if path.along_channels:
+    if merged:
+        read = merged.channels // 2 * pieces
+    elif path.along_channels:
         read = (read // lanes | 1) * lanes
     products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0

@@ -184,7 +184,7 @@ def packing_cycles(work: Work) -> float:
     """Cycles to pack the input."""
     layout, path, item = work.layout, work.path, ITEMSIZE[work.dtype]
     places = work.geometry.group * layout.boxes * layout.new_elements
-    packed = places * work.in_channels
+    packed = places * work.geometry.group_inputs
     if path == POSITION_WORDS:
         return (WORDS_PACKING_CYCLES + PLANE_CYCLES / layout.line_and_plane[1]) * packed
     if path.tiles and not path.along_channels:

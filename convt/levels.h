@@ -38,6 +38,10 @@ enum { CONVT_MOST_TILE_VECTORS = 8 };
     ((sums) / (rows) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (rows))
 _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
+/* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
+   whole numbers of so many channels. */
+enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8 };
+
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
 
@@ -154,8 +158,8 @@ typedef struct {
     void (*configure)(void);
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap, ptrdiff_t pairs,
-                     const float *x, ptrdiff_t x_step, const float *w, const float *soon, ptrdiff_t soon_step,
-                     float *out, ptrdiff_t out_step);
+                     const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w, const float *soon,
+                     ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
@@ -171,7 +175,8 @@ typedef struct {
     void (*word_positions_out)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                                const float *x, void **out, int stream);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
-                          ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most);
+                          ptrdiff_t n, float *target, ptrdiff_t x_step, ptrdiff_t piece_step, uint32_t least,
+                          uint32_t most);
     int (*split_positions)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                            ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target,
                            ptrdiff_t place, ptrdiff_t step, uint32_t least, uint32_t most);

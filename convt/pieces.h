@@ -318,7 +318,8 @@ INLINE void convt_pieces_pair(const int pieces, const int precision, const int w
 
 /* `split_channels` of bfloat16, which are only transposed; `whole`: 16 places of 32 channels. */
 INLINE int convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
-                                          ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least, uint32_t most)
+                                          ptrdiff_t n, float *target, ptrdiff_t x_step, __mmask16 pairs,
+                                          uint32_t least, uint32_t most)
 {
     const __mmask16 some = (__mmask16)((1u << n) - 1);
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -345,14 +346,15 @@ INLINE int convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdif
             _mm512_storeu_si512(target + i * x_step, block[i]);
     else
         for (ptrdiff_t i = 0; i < n; i++)
-            _mm512_storeu_si512(target + i * x_step, block[i]);
+            _mm512_mask_storeu_epi32(target + i * x_step, pairs, block[i]);
     return convt_pieces_leaves(8, &range, least, most);
 }
 
 /* The same of float and float16, which come in pieces. */
 INLINE int convt_pieces_split_block(const int pieces, const int precision, const int whole, const char *x,
                                     ptrdiff_t channel_step, ptrdiff_t channels, ptrdiff_t n, float *target,
-                                    ptrdiff_t x_step, uint32_t least, uint32_t most)
+                                    ptrdiff_t x_step, ptrdiff_t piece_step, __mmask16 stored, uint32_t least,
+                                    uint32_t most)
 {
     convt_pieces_vector pairs[3][16];
     __m512i words[3];
@@ -368,20 +370,23 @@ INLINE int convt_pieces_split_block(const int pieces, const int precision, const
     for (int p = 0; p < pieces; p++) {
         convt_pieces_transpose_registers(pairs[p]);
         for (ptrdiff_t i = 0; i < n; i++)
-            _mm512_storeu_ps(target + i * x_step + 16 * p, (__m512)pairs[p][i]);
+            _mm512_mask_storeu_ps(target + i * x_step + p * piece_step, stored, (__m512)pairs[p][i]);
     }
     return convt_pieces_leaves(precision, &range, least, most);
 }
 
 INLINE int convt_pieces_channels_of(const int pieces, const int precision, const char *x, ptrdiff_t channel_step,
-                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
-                                    uint32_t most)
+                                    ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step,
+                                    ptrdiff_t piece_step, uint32_t least, uint32_t most)
 {
     const int whole = channels == 32 && n == 16;
+    const ptrdiff_t unit = piece_step == CONVT_PIECE_STEP ? 32 : CONVT_PLACE_UNIT;
+    const __mmask16 pairs = convt_pieces_lanes(0, (channels + unit - 1) / unit * unit / 2);
 #define BLOCK(whole)                                                                                                   \
-    (precision == 8 ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, least, most) \
+    (precision == 8 ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, pairs,       \
+                                                     least, most)                                                      \
                     : convt_pieces_split_block(pieces, precision, whole, x, channel_step, channels, n, target, x_step, \
-                                               least, most))
+                                               piece_step, pairs, least, most))
     return whole ? BLOCK(1) : BLOCK(0);
 #undef BLOCK
 }
@@ -446,13 +451,13 @@ INLINE int convt_pieces_positions_of(const int pieces, const int precision, cons
     return 1
 
 /* n places (up to 16) of up to 32 channels, channel_step bytes apart, and zeros for the rest, into n rows of
-   [piece][32], as `channels` reads them. Returns whether an element other than 0 has a magnitude outside [least, most].
- */
+   [piece][32] or, by `piece_step`, a row of each piece without the rest, as `channels` reads them. Returns whether an
+   element other than 0 has a magnitude outside [least, most]. */
 static int convt_pieces_split_channels(int pieces, int precision, const char *x, ptrdiff_t channel_step,
-                                       ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step, uint32_t least,
-                                       uint32_t most)
+                                       ptrdiff_t channels, ptrdiff_t n, float *target, ptrdiff_t x_step,
+                                       ptrdiff_t piece_step, uint32_t least, uint32_t most)
 {
-    INSTANCES(convt_pieces_channels_of, x, channel_step, channels, n, target, x_step, least, most);
+    INSTANCES(convt_pieces_channels_of, x, channel_step, channels, n, target, x_step, piece_step, least, most);
 }
 
 /* n places of some channels, zeros before and after them, in up to 16 pairs, as `positions` reads them: from place

@@ -269,7 +269,7 @@ def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int
     work = boxes.work
     candidates: list[Boxes | None] = [boxes]
     larger_kernel = any(axis.kernel > 1 for axis in geometry.axes)
-    if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel:
+    if boxes.path == CHANNEL_TILES and work.layout.most_taps == 1 and larger_kernel and not work.merged:
         # Where a place has one tap, columns first have nothing to add up. (Of vectors, a sum of products that all
         # underflow can be -0, but not once it is added to 0.)
         columns = Boxes.of(work.geometry, cells, work.dtype, work.isa, CHANNEL_TILE_COLUMNS, work.pieces)

@@ -9,6 +9,7 @@ from convt._levels import TileLimits
 from convt.cost_factors import AVX512_BF16, OTHERS, Factors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
+from convt.merged_taps import MergedTaps
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
 from convt.tiling import BoxLayout, Tile
@@ -39,6 +40,8 @@ class Work:
         Its positions.
     limits : TileLimits
         Of the level's tiles.
+    merged : MergedTaps, optional
+        What the taps of the layout are made of.
     """
 
     geometry: Geometry
@@ -51,6 +54,7 @@ class Work:
     layout: BoxLayout
     tile: Tile
     limits: TileLimits
+    merged: MergedTaps | None = None
 
     @property
     def lanes(self) -> int:
@@ -59,8 +63,8 @@ class Work:
 
     @cached_property
     def in_channels(self) -> int:
-        """Of a group."""
-        return self.geometry.group_inputs
+        """Of a tap of a group."""
+        return self.merged.taps * self.merged.channels if self.merged else self.geometry.group_inputs
 
     @cached_property
     def blocks(self) -> int:
@@ -70,7 +74,7 @@ class Work:
     @cached_property
     def kernel(self) -> int:
         """Kernel positions."""
-        return self.geometry.kernel_positions
+        return len(self.merged.kernel) if self.merged else self.geometry.kernel_positions
 
     @cached_property
     def weight_bytes(self) -> int:
