@@ -9,7 +9,7 @@ its input channels where blocks are too few for the threads. (Those that are use
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.math cimport ldexp
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -29,6 +29,10 @@ from convt.arrays import empty_aligned
 from convt.dtypes import DTYPES
 
 cnp.import_array()
+
+ctypedef fused word_t:
+    uint16_t
+    uint32_t
 
 LEAST = 2.0**-102  # magnitude that pieces, and sums of products of pieces, keep all digits of
 
@@ -458,6 +462,48 @@ def multipliable(uint32_t least, uint32_t most):
         return None
     low, high = low / min(value_of(least), 1), high / max(value_of(most), 1)
     return (bits_of(low), bits_of(high)) if low < high else None
+
+
+cdef void merge_channels(
+    const word_t[:, :, :, ::1] w, const int64_t[:, ::1] kernel, word_t[:, :, :, :, ::1] merged
+) noexcept nogil:
+    cdef Py_ssize_t group, tap, c, m, k
+    for group in range(w.shape[0]):
+        for tap in range(kernel.shape[0]):
+            for c in range(w.shape[1]):
+                for m in range(w.shape[2]):
+                    for k in range(kernel.shape[1]):
+                        if kernel[tap, k] >= 0:
+                            merged[group, tap, c, m, k] = w[group, c, m, kernel[tap, k]]
+
+
+def merge(cnp.ndarray w not None, Py_ssize_t group, Py_ssize_t outputs, Py_ssize_t channels, kernel):
+    """Weights for merged taps, to be packed.
+
+    Parameters
+    ----------
+    w : ndarray
+        ``(C, outputs, *K)``, contiguous, of two or four bytes an element.
+    group, outputs : int
+        Groups, and outputs of one.
+    channels : int
+        Of a place, as of `convt.merged_taps.MergedTaps`.
+    kernel : ndarray of int64
+        ``(taps, merged kernel)``: kernel positions, -1 for none.
+
+    Returns
+    -------
+    ndarray
+        ``(group * taps * channels, outputs, merged kernel)``
+    """
+    given = w.reshape(group, len(w) // group, outputs, -1)
+    taps, positions = kernel.shape
+    merged = np.zeros((group, taps, channels, outputs, positions), w.dtype)
+    if w.itemsize == 2:
+        merge_channels[uint16_t](given.view(np.uint16), kernel, merged.view(np.uint16))
+    else:
+        merge_channels[uint32_t](given.view(np.uint32), kernel, merged.view(np.uint32))
+    return merged.reshape(-1, outputs, positions)
 
 
 def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, bint once, int n_threads):

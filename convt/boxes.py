@@ -88,9 +88,12 @@ class Boxes(NamedTuple):
 
     @classmethod
     def of(
-        cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: Path, pieces: int
+        cls, geometry: Geometry, cells: Cells, dtype: str, isa: str, path: Path, pieces: int, once: bool = False
     ) -> Optional["Boxes"]:
-        """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be."""
+        """The boxes of the least estimate for `path`, or None where none fits the scratch or it cannot be.
+
+        Taps are not merged where many weights are used `once`, as to put them in order for it takes longer.
+        """
         pieces = pieces if path.in_pieces else 0
         limits = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
         if path.words and not (dtype == "bfloat16" and multiplies_words(isa)):
@@ -103,13 +106,14 @@ class Boxes(NamedTuple):
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
         if path == POSITION_TILES and any(low < high for low, high in cells.spans):
             return None  # tiles of positions begin at every 16th
-        merged = None
-        if path == CHANNEL_TILES and limits.unit > 1:
-            merged = merge_taps(cells.classes, geometry.group_inputs)
-        if merged:
-            cells = cells._replace(classes=merged.classes)
         item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
         weights_bytes = channels * in_channels * geometry.kernel_positions * item
+        merged = None
+        in_order = once and geometry.group * weights_bytes >= LEAST_ORDER_BYTES
+        if path == CHANNEL_TILES and limits.unit > 1 and not in_order:
+            merged = merge_taps(cells.classes, in_channels, pieces)
+        if merged:
+            cells = cells._replace(classes=merged.classes)
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))

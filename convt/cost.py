@@ -191,6 +191,8 @@ def packing_cycles(work: Work) -> float:
         return pairs_packed(work, places)
     if path.tiles:
         of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * work.pieces
+        if not work.dots:  # few channels take as long as half of what a register holds
+            packed = max(packed, places * TILE_CHANNELS / 2)
         return (1.5 if path.image_runs else 1) * of_element * packed
     if path.image_runs:  # but for small boxes, whose neighbours' inputs they pack too
         return packed

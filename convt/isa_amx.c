@@ -160,10 +160,11 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32] or,
    unless `piece_step` is CONVT_PIECE_STEP, [piece][place][channel], w [32 channels][tap][piece][vector] tiles, two
-   bfloat16 to a float; `pairs` of channels are multiplied, and steps and offsets are in floats. Sums of whole tiles are written: out has room for 15 positions more, and x too. */
+   bfloat16 to a float; `pairs` of channels are multiplied, and steps and offsets are in floats. Sums of whole tiles are
+   written: out has room for 15 positions more, and x too. */
 static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
-                               ptrdiff_t pairs, const float *x, ptrdiff_t x_step, ptrdiff_t piece_step,
-                               const float *w, const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
+                               ptrdiff_t pairs, const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w,
+                               const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     const int rows = (positions + 15) / 16;
     const ptrdiff_t tile = CONVT_TILE_FLOATS, next = piece_step == CONVT_PIECE_STEP ? 16 * pieces : 16;

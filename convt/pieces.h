@@ -318,8 +318,8 @@ INLINE void convt_pieces_pair(const int pieces, const int precision, const int w
 
 /* `split_channels` of bfloat16, which are only transposed; `whole`: 16 places of 32 channels. */
 INLINE int convt_pieces_bfloat16_channels(const int whole, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
-                                          ptrdiff_t n, float *target, ptrdiff_t x_step, __mmask16 pairs,
-                                          uint32_t least, uint32_t most)
+                                          ptrdiff_t n, float *target, ptrdiff_t x_step, __mmask16 pairs, uint32_t least,
+                                          uint32_t most)
 {
     const __mmask16 some = (__mmask16)((1u << n) - 1);
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
@@ -383,10 +383,10 @@ INLINE int convt_pieces_channels_of(const int pieces, const int precision, const
     const ptrdiff_t unit = piece_step == CONVT_PIECE_STEP ? 32 : CONVT_PLACE_UNIT;
     const __mmask16 pairs = convt_pieces_lanes(0, (channels + unit - 1) / unit * unit / 2);
 #define BLOCK(whole)                                                                                                   \
-    (precision == 8 ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, pairs,       \
-                                                     least, most)                                                      \
-                    : convt_pieces_split_block(pieces, precision, whole, x, channel_step, channels, n, target, x_step, \
-                                               piece_step, pairs, least, most))
+    (precision == 8                                                                                                    \
+         ? convt_pieces_bfloat16_channels(whole, x, channel_step, channels, n, target, x_step, pairs, least, most)     \
+         : convt_pieces_split_block(pieces, precision, whole, x, channel_step, channels, n, target, x_step,            \
+                                    piece_step, pairs, least, most))
     return whole ? BLOCK(1) : BLOCK(0);
 #undef BLOCK
 }

@@ -13,7 +13,6 @@ from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.dtypes import ITEMSIZE, VECTOR_DTYPE
 from convt.geometry import Geometry
-from convt.merged_taps import merge_weights
 from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
 from convt.report import Report
@@ -147,9 +146,11 @@ class BoxPlan(Plan):
         self.table = BoxTable(work, boxes.in_panels)
         self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
         self.pieces = work.pieces
-        self.merged = work.merged._replace(classes=(), kernel=()) if work.merged else None
-        self.merged_kernel = np.array(work.merged.kernel) if work.merged else None
-        self.outputs = work.geometry.group_outputs
+        merged = work.merged
+        self.merged = None
+        if merged:
+            kernel = np.ascontiguousarray(np.array(merged.kernel).T)
+            self.merged = (geometry.group, work.geometry.group_outputs, merged.channels, kernel)
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.group_inputs
         self.slice = self.table.slice if sliced else 0
@@ -163,7 +164,7 @@ class BoxPlan(Plan):
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
-            **({"merged taps": self.merged.taps} if self.merged else {}),
+            **({"merged taps": len(self.merged[-1])} if self.merged else {}),
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
@@ -186,9 +187,10 @@ class BoxPlan(Plan):
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         bias = bias_of_sums(b, VECTOR_DTYPE[self.dtype], self.y_shape[1])
+        w = np.ascontiguousarray(w)
         if self.merged:
-            w = merge_weights(w, self.geometry.group, self.outputs, self.merged.channels, self.merged_kernel)
-        return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.once, self.threads)
+            w = _box_weights.merge(w, *self.merged)
+        return _box_weights.pack(self.table, w, self.dtype, bias, self.once, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed

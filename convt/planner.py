@@ -115,7 +115,8 @@ class PathBoxes(NamedTuple):
         if cells is None:
             return None
         pieces = call.pieces
-        found = ((path, Boxes.of(geometry, cells, call.dtype, call.isa, path, pieces)) for path in paths)
+        asked = geometry, cells, call.dtype, call.isa
+        found = ((path, Boxes.of(*asked, path, pieces, call.once)) for path in paths)
         return cls(cells, {path: boxes for path, boxes in found if boxes})
 
 
