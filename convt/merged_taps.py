@@ -1,9 +1,9 @@
 """Neighbouring taps of a row of the input as one tap of more channels, for tile registers.
 
 A register multiplies 32 channels of a tap, filled or not. Where the input is packed as ``[place][channel]``, the
-channels of neighbouring places are one row: a kernel's row of 3 taps of 16 channels fills two registers, not three.
-Less is gained than that: zeros that fill registers up are multiplied faster than other numbers. Random layers of
-few channels took 0.87 (bfloat16, 31), 0.89 (float16, 54) and 0.90 of the time (float32, 26; Xeon with AMX).
+channels of neighbouring places are one row: 3 taps of 16 channels fill two registers, not three. Less is gained
+than that, as zeros that fill registers up are multiplied faster than other numbers: random layers took 0.87
+(bfloat16, 31), 0.89 (float16, 54) and 0.90 of the time (float32, 26; Xeon with AMX).
 """
 
 import itertools

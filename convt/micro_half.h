@@ -177,8 +177,10 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
 #endif
         UNROLLED (i, LANES) {
             memcpy(out + i * out_step, &block[i], sizeof block[i]);
-            /* These are too many rows to be foreseen: 1 to 3 % of bfloat16 in tile registers. */
-            __builtin_prefetch(out + i * out_step + 2 * LANES, 1, 3);
+            /* Where the next halves end. These are too many rows to be foreseen: 1 to 3 % of bfloat16 in tile
+             * registers.
+             */
+            __builtin_prefetch((const char *)(out + i * out_step) + 127, 1, 3);
         }
         return;
     }

@@ -143,8 +143,8 @@ INLINE void convt_pieces_write_output(const int precision, const int places, con
             _mm512_stream_si512((void *)at, out[v]);
         else {
             _mm512_storeu_si512(at, out[v]);
-            /* Where the next positions' outputs go: rows are too many to be foreseen. 3 to 10 % of halves. */
-            __builtin_prefetch(at + 64 * n, 1, 3);
+            /* Where the next positions' outputs end: rows are too many to be foreseen. 3 to 10 % of halves. */
+            __builtin_prefetch(at + 64 * n + 63, 1, 3);
         }
     }
 }
