@@ -44,7 +44,7 @@ AXES = {
 
 
 def reads(taps, kernel=None):
-    """(place, kernel position, the input that it meets) of every tap, `kernel` telling those of merged ones apart."""
+    """(place, kernel position, the input that it meets) of every tap; `kernel` takes merged ones apart."""
     found = []
     for place, of_place in zip(taps.places, taps.kernel, strict=True):
         for position, (*outer, last) in zip(of_place, taps.shifts, strict=True):
