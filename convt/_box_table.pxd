@@ -62,13 +62,14 @@ cdef class BoxTable:
     cdef bint image_runs  # runs go along axis 0, and over all the others loops
     cdef bint row_runs  # a run is a row of cells, at whose ends tiles of positions leave out zeros
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
-    # Channels of a tap and of a place of the input: the latter are fewer where taps are merged, whose input is packed
-    # [piece][place][channel], and otherwise [place][32 channels][piece][32].
-    cdef Py_ssize_t in_channels, place_channels
-    cdef bint merged
-    cdef Py_ssize_t planes, piece_step, chunk_step  # of it: and elements to the next piece, and to the next 32 channels
-    cdef Py_ssize_t beyond  # places that merged taps read behind the last one, by zeros
     cdef Py_ssize_t group, out_channels, block, blocks
+    cdef Py_ssize_t in_channels, place_channels  # of a tap and, fewer where taps are merged, of a place of the input
+    # Of merged taps, [tap][kernel position], the kernel positions that they are made of, -1 for none; or None.
+    cdef readonly object merged_kernel
+    # Pieces of elements for tiles of channels lie [place][32 channels][piece][32] or, for merged taps, in planes
+    # [piece][place][channel]: elements from one piece, and from 32 channels, to the next.
+    cdef Py_ssize_t planes, piece_step, chunk_step
+    cdef Py_ssize_t beyond  # places that merged taps multiply by zeros behind the last one
     cdef Py_ssize_t input_chunks  # of input channels that pieces are multiplied of at once, the last filled or not
     cdef Py_ssize_t half_tile  # columns, lanes along channels, up to which half vectors of them are multiplied
     cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places

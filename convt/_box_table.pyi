@@ -1,3 +1,5 @@
+import numpy as np
+
 from convt.work import Work
 
 TOGETHER: int
@@ -14,6 +16,7 @@ class BoxTable:
     strips: bool
     joins_rows: bool
     groups_together: int
+    merged_kernel: np.ndarray | None
 
     def __init__(self, work: Work, in_panels: bool) -> None: ...
     @property

@@ -120,7 +120,7 @@ cdef class BoxTable:
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
         self.in_channels, self.place_channels = work.in_channels, work.geometry.group_inputs
-        self.merged = work.merged is not None
+        self.merged_kernel = np.array(work.merged.kernel, dtype=np.int64).T.copy() if work.merged else None
         self.input_chunks = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
         self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels) if self.pieces else 0
         self.out_channels = geometry.group_outputs
@@ -161,7 +161,7 @@ cdef class BoxTable:
         if self.words:
             self.depth = (self.in_channels + 1) // 2
         self.planes, self.piece_step, self.chunk_step = 1, PIECE_STEP, PIECE_STEP * self.pieces
-        if self.merged:
+        if self.merged_kernel is not None:
             self.x_step = (self.place_channels + PLACE_UNIT - 1) // PLACE_UNIT * PLACE_UNIT // 2
             self.beyond = (self.input_chunks * TILE_CHANNELS // 2 - 1) // self.x_step
             places = self.input_elements + self.more_positions() + self.beyond
@@ -306,7 +306,9 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
         digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
-        digest.update(self.slice.to_bytes(8, "little") + self.in_channels.to_bytes(8, "little"))
+        digest.update(self.slice.to_bytes(8, "little"))
+        if self.merged_kernel is not None:
+            digest.update(self.merged_kernel.tobytes())
         return digest.digest()
 
     @property
@@ -409,7 +411,7 @@ cdef class BoxTable:
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
                 return self.groups_together * self.depth * places + MOST_TILE_VECTORS * self.lanes
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
-        if self.merged:
+        if self.merged_kernel is not None:
             return self.planes * self.piece_step
         return (self.input_elements + self.more_positions()) * self.x_step
 

@@ -21,7 +21,7 @@ from convt.merged_taps import MergedTaps, merge_taps
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import all_in_half_tiles, tile_vectors
-from convt.tiling import BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
+from convt.tiling import MOST_PLACES, BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
 # Bytes per thread of a box's packed input.
@@ -111,7 +111,8 @@ class Boxes(NamedTuple):
         merged = None
         in_order = once and geometry.group * weights_bytes >= LEAST_ORDER_BYTES
         if path == CHANNEL_TILES and limits.unit > 1 and not in_order:
-            merged = merge_taps(cells.classes, in_channels, pieces)
+            kept = geometry.kernel_positions <= MOST_PLACES
+            merged = (merge_taps if kept else merge_taps.__wrapped__)(cells.classes, in_channels, pieces)
         if merged:
             cells = cells._replace(classes=merged.classes)
         budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)

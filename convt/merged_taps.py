@@ -8,6 +8,7 @@ than that, as zeros that fill registers up are multiplied faster than other numb
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from convt._levels import PLACE_UNIT, TILE_CHANNELS
@@ -41,7 +42,8 @@ class MergedTaps(NamedTuple):
     kernel: tuple[tuple[int, ...], ...]
 
 
-def merge_taps(classes: Sequence[TapClass], in_channels: int, pieces: int) -> MergedTaps | None:
+@lru_cache(maxsize=32)
+def merge_taps(classes: tuple[TapClass, ...], in_channels: int, pieces: int) -> MergedTaps | None:
     """As many taps merged as multiply the fewest registers; None where few are saved."""
     most = MERGED_PART[pieces]
     channels = -(-in_channels // PLACE_UNIT) * PLACE_UNIT

@@ -146,11 +146,10 @@ class BoxPlan(Plan):
         self.table = BoxTable(work, boxes.in_panels)
         self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
         self.pieces = work.pieces
-        merged = work.merged
-        self.merged = None
-        if merged:
-            kernel = np.ascontiguousarray(np.array(merged.kernel).T)
-            self.merged = (geometry.group, work.geometry.group_outputs, merged.channels, kernel)
+        self.merged = None  # what `_box_weights.merge` wants to know
+        kernel = self.table.merged_kernel
+        if work.merged and kernel is not None:
+            self.merged = (geometry.group, work.geometry.group_outputs, work.merged.channels, kernel)
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.group_inputs
         self.slice = self.table.slice if sliced else 0

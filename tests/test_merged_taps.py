@@ -139,6 +139,17 @@ def test_what_a_call_leaves_behind_meets_nothing_of_the_next(way, dtype):
             np.testing.assert_array_equal(bits(layer(x)), bits(before))
 
 
+@each_way
+def test_pads_that_follow_from_the_size_pack_weights_anew(way, dtype):
+    """Merged kernel positions have the same numbers then, but are made of others."""
+    large, w = integers(dtype, (1, 8, 20, 20), (8, 40, 4, 4))
+    with forced(way):
+        layer = convt.ConvTranspose(w, strides=[2, 2], output_shape=[40, 40])
+        for x in (large[..., :19], large[..., :19, :]):  # pads of 1 and 0, and of 0 and 1
+            wanted = oracle(x, w, None, {"strides": [2, 2], "output_shape": [40, 40]})
+            np.testing.assert_array_equal(layer(x), wanted.astype(dtype))
+
+
 @pytest.mark.skipif("amx" not in levels(), reason="a build without tile registers")
 @pytest.mark.parametrize(("outputs", "merged"), [(40, True), (400, False)])
 def test_one_call_leaves_large_weights_as_they_are(outputs, merged):
