@@ -22,6 +22,7 @@ The way through the package, top to bottom; each floor knows only those below::
     _micro_kernels            a level's micro-kernels for floats or doubles
     _box_table                what the loops know of boxes
     shared_loads              tiles of one input channel
+    merged_taps               neighbouring taps as one of more channels, where these are few
     tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are
     packing, _kernels         phases of rows in plain loops, and their weights: the generic level

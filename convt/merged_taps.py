@@ -2,8 +2,8 @@
 
 A register multiplies 32 channels of a tap, filled or not. Where the input is packed as ``[place][channel]``, the
 channels of neighbouring places are one row: 3 taps of 16 channels fill two registers, not three. Less is gained
-than that, as zeros that fill registers up are multiplied faster than other numbers: random layers took 0.87
-(bfloat16, 31), 0.89 (float16, 54) and 0.90 of the time (float32, 26; Xeon with AMX).
+than that, as zeros that fill registers up are multiplied faster than other numbers: random layers took 0.86
+(bfloat16, 16), 0.89 (float16, 30) and 0.90 of the time (float32, 20; Xeon with AMX).
 """
 
 import itertools
