@@ -8,7 +8,7 @@ import numpy as np
 
 from convt._levels cimport (
     CACHE_LINE, FAR_PAGE, MANY_COLUMNS, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
-    PAIRS_CHANNELS, PIECE_STEP, PLACE_UNIT, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
+    PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, stream_bytes
@@ -162,7 +162,7 @@ cdef class BoxTable:
             self.depth = (self.in_channels + 1) // 2
         self.planes, self.piece_step, self.chunk_step = 1, PIECE_STEP, PIECE_STEP * self.pieces
         if self.merged_kernel is not None:
-            self.x_step = (self.place_channels + PLACE_UNIT - 1) // PLACE_UNIT * PLACE_UNIT // 2
+            self.x_step = self.in_channels // len(self.merged_kernel) // 2
             self.beyond = (self.input_chunks * TILE_CHANNELS // 2 - 1) // self.x_step
             places = self.input_elements + self.more_positions() + self.beyond
             self.planes, self.chunk_step = self.pieces, PIECE_STEP
