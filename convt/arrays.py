@@ -47,10 +47,13 @@ def as_native(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
-def empty_aligned(shape: tuple[int, ...], dtype: np.dtype, reserve: Reserve = RESULTS) -> np.ndarray:
-    """An uninitialised array that begins with a cache line, so that no whole vector of it straddles two."""
+def empty_aligned(
+    shape: tuple[int, ...], dtype: np.dtype, reserve: Reserve = RESULTS, least: int = SMALL
+) -> np.ndarray:
+    """An uninitialised array of at least so many bytes that begins with a cache line, so that no whole vector of it
+    straddles two; smaller ones may begin anywhere."""
     size = math.prod(shape) * dtype.itemsize
-    if size < SMALL:
+    if size < least:
         return np.empty(shape, dtype)
     try:
         memory = reserve.take(size + CACHE_LINE)
