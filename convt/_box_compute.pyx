@@ -25,7 +25,9 @@ from libc.stdint cimport int64_t, uint64_t
 from convt._box_along_channels cimport sum_along_channels
 from convt._box_along_positions cimport sum_along_positions
 from convt._box_input cimport pack_input, read_in_place
-from convt._box_one_pass cimport BlockOutputs, list_rows, multiply_and_store, multiply_tiles_and_store
+from convt._box_one_pass cimport (
+    BlockOutputs, list_rows, multiply_and_store, multiply_tile_rows, multiply_tiles_and_store,
+)
 from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
 from convt._box_output cimport store
 from convt._box_table cimport (
@@ -80,7 +82,7 @@ cdef bint run_box(
         return True
     if table.pieces:
         table.level.tiles.configure()
-        if operands.one_pass:
+        if operands.one_pass and not table.row_tiles:
             list_rows(table, operands, box, <char **> scratch.sums, &rows)
     weights += box.group * table.group_weights
     bias += box.group * table.group_biases
@@ -90,7 +92,9 @@ cdef bint run_box(
             groups = box[0]
             groups.group, groups.groups = channel, table.block_width(block)
             pack_input(table, operands, &groups, input, <real_t *> scratch.square)
-        if real_t is float and operands.one_pass and table.pieces:
+        if real_t is float and table.row_tiles:
+            multiply_tile_rows(table, operands, box, channel, block, input, weights, bias)
+        elif real_t is float and operands.one_pass and table.pieces:
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
         elif operands.one_pass:
             multiply_and_store(

@@ -37,3 +37,9 @@ cdef void multiply_tiles_and_store(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const float *input, const float *weights, const float *bias, tile_rows_t *rows,
 ) noexcept nogil
+
+
+cdef void multiply_tile_rows(
+    BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
+    const float *input, const float *weights, const float *bias,
+) noexcept nogil

@@ -76,6 +76,11 @@ cdef class BoxTable:
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces  # of an element in tiles
+    # Tiles, lanes along positions, are of one row of cells and several taps; `pair_taps` are rows of `shared_tap_t`,
+    # those of the pairs of tiles that make a row of outputs: [first_pair_tap[row * pairs of a row + pair]].
+    cdef readonly bint row_tiles
+    cdef int64_t[::1] first_pair_tap
+    cdef int64_t[:, ::1] pair_taps
     cdef bint words  # lanes along positions, of words of two channels
     cdef bint guarded  # pieces or words: operands are of limited magnitude
     cdef Py_ssize_t channel_pairs  # of input, which products of pieces are made of
@@ -130,6 +135,7 @@ cdef class BoxTable:
     cdef set_slices(self, layout)
     cdef set_one_pass(self, one_pass, layout)
     cdef list_classes(self, classes, layout)
+    cdef list_pairs(self, classes, layout)
     cdef set_portions(self)
     cdef list_offsets(self)
     cdef size_scratch(self, bint halves)

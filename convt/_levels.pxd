@@ -69,6 +69,23 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t soon_channel
         Py_ssize_t soon_vector
         Py_ssize_t soon_second
+    ctypedef struct shared_tap_t "convt_shared_tap":
+        Py_ssize_t offset
+        Py_ssize_t users
+    ctypedef struct tile_pair_t "convt_tile_pair":
+        Py_ssize_t taps
+        Py_ssize_t users
+        Py_ssize_t w_piece
+        const shared_tap_t *tap
+        const float *w[2]
+    ctypedef struct output_row_t "convt_output_row":
+        int precision
+        int places
+        bint stream
+        Py_ssize_t outputs
+        Py_ssize_t channels
+        Py_ssize_t channel_step
+        char *first
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
         int places
@@ -212,6 +229,10 @@ cdef extern from "levels.h" nogil:
             int, int, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, const float *,
             const tile_rows_t *
         ) noexcept nogil
+        void (*row_out)(
+            int, const tile_pair_t *, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *,
+            const output_row_t *
+        ) noexcept nogil
         bint (*word_lines)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, Py_ssize_t, float *,
             Py_ssize_t, uint32_t, uint32_t
@@ -224,7 +245,7 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         bint (*split_positions)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *,
-            Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
         void (*split_right)(

@@ -50,8 +50,8 @@ def as_native(array: np.ndarray) -> np.ndarray:
 def empty_aligned(
     shape: tuple[int, ...], dtype: np.dtype, reserve: Reserve = RESULTS, least: int = SMALL
 ) -> np.ndarray:
-    """An uninitialised array of at least so many bytes that begins with a cache line, so that no whole vector of it
-    straddles two; smaller ones may begin anywhere."""
+    """An uninitialised array. One of `least` bytes or more begins with a cache line, so that no whole vector of it
+    straddles two."""
     size = math.prod(shape) * dtype.itemsize
     if size < least:
         return np.empty(shape, dtype)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from convt._levels import (
     CACHE_LINE,
+    MAX_OUTER,
     MOST_TILE_VECTORS,
     MOST_TURNED,
     SHORT_LINE,
@@ -31,6 +32,8 @@ INPUT_BYTES = 1 << 20
 # want to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
+# Of rows of cells in tile registers: half or twice as much, 1.06 and 1.015 times as long (9 layers of bfloat16).
+ROW_TILES_BYTES = 3 << 16
 # But of very many channels up to so many places, in twice that: 2048 of float64, kernel 4, ran at 51 and 57
 # instead of 41 and 38 GFLOP/s. Their slices stay in the second-level cache one after the other.
 DEEP_PLACES = 128
@@ -98,14 +101,17 @@ class Boxes(NamedTuple):
         limits = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
         if path.words and not (dtype == "bfloat16" and multiplies_words(isa)):
             return None
-        if path.image_runs and not any(low < high for low, high in cells.spans):
+        if path.image_runs and not cells.several_taps:
             return None  # no taps to leave out
         if path.along_groups:
             if not geometry.is_depthwise:
                 return None
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
-        if path == POSITION_TILES and any(low < high for low, high in cells.spans):
-            return None  # tiles of positions begin at every 16th
+        if in_row_tiles(path, cells):
+            too_many = cells.places > MAX_OUTER * cells.inner_places
+            if limits.unit == 1 or too_many or cells.inner_places not in (1, 2, 4, 8):
+                return None
+            cells = cells.of_single_places()
         item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
         weights_bytes = channels * in_channels * geometry.kernel_positions * item
         merged = None
@@ -120,6 +126,8 @@ class Boxes(NamedTuple):
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
         tile = positions_of_tile(path, vectors, limits, all_in_half_tiles(geometry, cells, path, limits))
+        if in_row_tiles(path, cells):
+            budgets, tile = (ROW_TILES_BYTES,), tile._replace(row_unit=limits.lanes)
         best = None
         for budget, images in itertools.product(budgets, (tile.most, tile.most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
@@ -252,6 +260,11 @@ class Boxes(NamedTuple):
         return self._replace(work=replace(self.work, layout=layout))
 
 
+def in_row_tiles(path: Path, cells: Cells) -> bool:
+    """Whether tiles, lanes along positions, are of a row of cells each: of several taps they begin anywhere."""
+    return path == POSITION_TILES and cells.several_taps
+
+
 def block_channels(
     geometry: Geometry, cells: Cells, dtype: str, path: Path, vectors: int, limits: TileLimits
 ) -> int:
@@ -271,6 +284,8 @@ def block_channels(
     # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
     # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
     columns = 64 if in_channels < 256 else 128
+    if in_row_tiles(path, cells):
+        return lanes if cells.inner_places > 1 else 2 * lanes
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
@@ -302,6 +317,8 @@ def elements(
         read = merged.channels // 2 * pieces
     elif path.along_channels:
         read = (read // lanes | 1) * lanes
+    if in_row_tiles(path, cells):
+        return read, 0, 0
     products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0
     if path.columns_first and not (path.along_channels or path.tiles):

@@ -112,6 +112,10 @@ TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 130}
 ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
+# The same product row by row, where loads of several taps straddle cache lines. 262 layers, most random, whose
+# estimates are half to twice those of the best other path took, by the lesser of both, 1.005 (bfloat16), 1.011
+# (float16) and 1.004 times as long as by the faster one (float32), never row by row 1.048, 1.019 and 1.009.
+SEVERAL_TAPS_CYCLES = {1: 33, 2: 115, 3: 186}
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
 # pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
 # Rows of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).
@@ -504,6 +508,9 @@ def tile_cycles(work: Work) -> float:
         tap, depth = DOT_TAP_CYCLES, math.ceil(work.in_channels / 2) / 16
     elif work.one_pass.possible:
         factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
+        if work.row_tiles:
+            product = SEVERAL_TAPS_CYCLES[work.pieces]
+            half_tiles = math.prod(layout.box[:-1]) * tile.positions(layout.box[-1]) / 16
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(
         -(-columns // unit) * unit / 16 * ((product * depth + tap) * taps + store)

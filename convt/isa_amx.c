@@ -49,17 +49,25 @@ typedef struct {
     ptrdiff_t next; /* to the next 32 channels or, without a list, to the next tap's, and after the last to 32 more */
 } convt_amx_operand;
 
-/* Sums lie in tiles 0 to 3, up to two rows of up to two tiles, and so in memory. */
-INLINE void convt_amx_store_sums(const int rows, const int columns, float *sums, ptrdiff_t step)
+/* Sums lie in tiles 0 to 3: two of `first`, and of `second` if there are any. */
+INLINE void convt_amx_store_sums(const int two, const int columns, float *first, float *second, ptrdiff_t step)
 {
-    _tile_stored(0, sums, step * sizeof(float));
+    _tile_stored(0, first, step * sizeof(float));
     if (columns > 1)
-        _tile_stored(1, sums + 16, step * sizeof(float));
-    if (rows > 1) {
-        _tile_stored(2, sums + 16 * step, step * sizeof(float));
+        _tile_stored(1, first + 16, step * sizeof(float));
+    if (two) {
+        _tile_stored(2, second, step * sizeof(float));
         if (columns > 1)
-            _tile_stored(3, sums + 16 * step + 16, step * sizeof(float));
+            _tile_stored(3, second + 16, step * sizeof(float));
     }
+}
+
+INLINE void convt_amx_clear_sums(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
 }
 
 /* A bias to each row of sums, in memory: tile registers would have to be stored for it and loaded again. */
@@ -75,6 +83,52 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
         }
 }
 
+/* Products with the tiles of 16 rows that `users` has a bit for. */
+#define MULTIPLY()                                                                                                     \
+    do {                                                                                                               \
+        if (users & 1) {                                                                                               \
+            _tile_dpbf16ps(0, 4, 6);                                                                                   \
+            if (columns > 1)                                                                                           \
+                _tile_dpbf16ps(1, 4, 7);                                                                               \
+        }                                                                                                              \
+        if (users & 2) {                                                                                               \
+            _tile_dpbf16ps(2, 5, 6);                                                                                   \
+            if (columns > 1)                                                                                           \
+                _tile_dpbf16ps(3, 5, 7);                                                                               \
+        }                                                                                                              \
+    } while (0)
+/* The small products of two and three pieces. Tiles that stay loaded serve two of them. */
+#define SMALL_OF_THREE()                                                                                               \
+    do {                                                                                                               \
+        LOAD_LEFT(0);                                                                                                  \
+        LOAD_RIGHT(2);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+        LOAD_RIGHT(1);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+        LOAD_LEFT(1);                                                                                                  \
+        MULTIPLY();                                                                                                    \
+        LOAD_RIGHT(0);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+        LOAD_LEFT(2);                                                                                                  \
+        MULTIPLY();                                                                                                    \
+    } while (0)
+#define SMALL_OF_TWO()                                                                                                 \
+    do {                                                                                                               \
+        LOAD_LEFT(0);                                                                                                  \
+        LOAD_RIGHT(1);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+        LOAD_LEFT(1);                                                                                                  \
+        MULTIPLY();                                                                                                    \
+        LOAD_RIGHT(0);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+    } while (0)
+#define LARGE()                                                                                                        \
+    do {                                                                                                               \
+        LOAD_LEFT(0);                                                                                                  \
+        LOAD_RIGHT(0);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+    } while (0)
+
 #define LOAD_TILES(t0, t1, operand, pointer, number, which)                                                            \
     do {                                                                                                               \
         _tile_loadd(t0, (pointer) + (which) * (operand).piece, (operand).row * sizeof(float));                         \
@@ -83,17 +137,6 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
     } while (0)
 #define LOAD_LEFT(which) LOAD_TILES(4, 5, left, l, rows, which)
 #define LOAD_RIGHT(which) LOAD_TILES(6, 7, right, r, columns, which)
-#define MULTIPLY()                                                                                                     \
-    do {                                                                                                               \
-        _tile_dpbf16ps(0, 4, 6);                                                                                       \
-        if (columns > 1)                                                                                               \
-            _tile_dpbf16ps(1, 4, 7);                                                                                   \
-        if (rows > 1) {                                                                                                \
-            _tile_dpbf16ps(2, 5, 6);                                                                                   \
-            if (columns > 1)                                                                                           \
-                _tile_dpbf16ps(3, 5, 7);                                                                               \
-        }                                                                                                              \
-    } while (0)
 
 /* The products of some pieces of every 32 channels and tap. Taps inside: neighbouring ones read nearly the same x, from
    the first-level cache then, which made these loops 12 % faster with one piece of 512 channels, 7 % with three.
@@ -125,25 +168,20 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
                               ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
+    const int users = rows > 1 ? 3 : 1;
     unsigned steps = 0;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    /* Tiles that stay loaded serve two products. */
+    convt_amx_clear_sums();
     if (pieces == 3)
-        EVERY_TAP(2, LOAD_LEFT(0); LOAD_RIGHT(2); MULTIPLY(); LOAD_RIGHT(1); MULTIPLY(); LOAD_LEFT(1); MULTIPLY();
-                  LOAD_RIGHT(0); MULTIPLY(); LOAD_LEFT(2); MULTIPLY());
+        EVERY_TAP(2, SMALL_OF_THREE());
     if (pieces == 2)
-        EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(1); MULTIPLY(); LOAD_LEFT(1); MULTIPLY(); LOAD_RIGHT(0); MULTIPLY());
-    EVERY_TAP(1, LOAD_LEFT(0); LOAD_RIGHT(0); MULTIPLY());
-    convt_amx_store_sums(rows, columns, out, out_step);
+        EVERY_TAP(1, SMALL_OF_TWO());
+    EVERY_TAP(1, LARGE());
+    convt_amx_store_sums(rows > 1, columns, out, out + 16 * out_step, out_step);
 }
 
 #undef LOAD_TILES
 #undef LOAD_LEFT
 #undef LOAD_RIGHT
-#undef MULTIPLY
 #undef EVERY_TAP
 
 /* One instance for each number of pieces and of tiles in rows and columns. */
@@ -213,7 +251,102 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
     }
 }
 
-const convt_tiles convt_amx_tiles = {CONVT_PIECES_TILES(amx), .most_sums = 64, .unit = 16, .most_pieces = 3};
+/* The products of two tiles of weights, either of which may lack taps, with 16 or 32 positions of the same input. */
+#define LOAD_RIGHT(which)                                                                                              \
+    do {                                                                                                               \
+        _tile_loadd(6, from + (which) * 16 * x_step, x_step * sizeof(float));                                          \
+        if (columns > 1)                                                                                               \
+            _tile_loadd(7, from + (which) * 16 * x_step + 16, x_step * sizeof(float));                                 \
+    } while (0)
+#define LOAD_LEFT(which)                                                                                               \
+    do {                                                                                                               \
+        if (users & 1)                                                                                                 \
+            _tile_loadd(4, w[0] + (which) * pair->w_piece, 64);                                                        \
+        if (users & 2)                                                                                                 \
+            _tile_loadd(5, w[1] + (which) * pair->w_piece, 64);                                                        \
+    } while (0)
+#define EVERY_TAP(...)                                                                                                 \
+    do {                                                                                                               \
+        const float *w[2] = {pair->w[0], pair->w[1]};                                                                  \
+        for (ptrdiff_t c = 0; c < channels; c += 32)                                                                   \
+            for (ptrdiff_t t = 0; t < pair->taps; t++) {                                                               \
+                const int users = (int)(pair->tap[t].users & pair->users);                                             \
+                const float *from = x + c / 32 * 16 * pieces * x_step + pair->tap[t].offset;                           \
+                __VA_ARGS__;                                                                                           \
+                w[0] += users & 1 ? pieces * pair->w_piece : 0;                                                        \
+                w[1] += users & 2 ? pieces * pair->w_piece : 0;                                                        \
+                if (++steps % (8 / pieces) == 0)                                                                       \
+                    _tile_stored(4, awake, 64);                                                                        \
+            }                                                                                                          \
+    } while (0)
+
+INLINE void convt_amx_pair_product(const int pieces, const int columns, const convt_tile_pair *pair, ptrdiff_t channels,
+                                   const float *x, ptrdiff_t x_step, float *first, float *second, ptrdiff_t step)
+{
+    float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
+    unsigned steps = 0;
+    convt_amx_clear_sums();
+    if (pieces == 3)
+        EVERY_TAP(SMALL_OF_THREE());
+    if (pieces == 2)
+        EVERY_TAP(SMALL_OF_TWO());
+    EVERY_TAP(LARGE());
+    convt_amx_store_sums(pair->users == 3, columns, first, second, step);
+}
+
+#undef LOAD_LEFT
+#undef LOAD_RIGHT
+#undef EVERY_TAP
+#undef MULTIPLY
+#undef SMALL_OF_THREE
+#undef SMALL_OF_TWO
+#undef LARGE
+
+/* A row of outputs of up to 16 channels, or 32 of one place a cell: of every two places a pair of `pairs`. x is [32
+   channels][piece][pair of channels][place], x_step from one pair to the next; whole tiles of positions are read. */
+static void convt_amx_row_out(int pieces, const convt_tile_pair *pairs, ptrdiff_t positions, ptrdiff_t channels,
+                              const float *x, ptrdiff_t x_step, const float *bias, const convt_output_row *y)
+{
+    convt_pieces_vector sums[16 * 8][2]; /* of places that are interleaved one after the other */
+    float biases[16 * 8];
+    ptrdiff_t offsets[32];
+    const int places = y->places, rows = (int)y->channels * places, step = 32 * places;
+    for (int i = 0; i < rows; i++)
+        biases[i] = bias[i / places];
+    for (int i = 0; i < y->channels; i++)
+        offsets[i] = i * y->channel_step;
+    for (ptrdiff_t p = 0; p < positions; p += 32) {
+        for (int i = 0; i < places; i += 2) {
+            float *first = (float *)(sums + i), *second = first + (places > 1 ? 32 : 16 * 32);
+#define PRODUCT(n, columns)                                                                                            \
+    case 2 * n + columns:                                                                                              \
+        convt_amx_pair_product(n, columns, pairs + i / 2, channels, x + p, x_step, first, second, step);               \
+        break;
+            switch (2 * pieces + (positions - p > 16 ? 2 : 1)) {
+                PRODUCT(1, 1)
+                PRODUCT(1, 2)
+                PRODUCT(2, 1)
+                PRODUCT(2, 2)
+                PRODUCT(3, 1)
+                PRODUCT(3, 2)
+            }
+#undef PRODUCT
+        }
+        const ptrdiff_t item = y->precision == 24 ? 4 : 2, begin = p * places;
+        convt_pieces_part parts[16];
+        int count = 0;
+        for (ptrdiff_t left = (y->outputs - begin) * item / 2; left > 0 && count < places * item / 2; left -= 32) {
+            parts[count].y = y->first + begin * item + 64 * count;
+            parts[count].vector = count;
+            parts[count++].words = left < 32 ? (1u << left) - 1 : UINT32_MAX;
+        }
+        const int whole = count == places * item / 2 && parts[count - 1].words == UINT32_MAX;
+        convt_pieces_write_outputs(y->precision, places, rows, sums, biases, offsets, y->stream, parts, count, whole);
+    }
+}
+
+const convt_tiles convt_amx_tiles = {CONVT_PIECES_TILES(amx), .row_out = convt_amx_row_out, .most_sums = 64, .unit = 16,
+                                     .most_pieces = 3};
 
 #if defined(__clang__)
 #pragma clang attribute pop

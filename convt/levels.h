@@ -96,6 +96,27 @@ typedef struct {
     const ptrdiff_t *offsets;
 } convt_tile_rows;
 
+/* A tap of two classes of places or of one, a bit each. */
+typedef struct {
+    ptrdiff_t offset, users;
+} convt_shared_tap;
+
+/* Two tiles of 16 rows of sums of the same input: of two classes or, rows of outputs having one, of its next channels;
+   `users` has a bit for each that there is. w is, for each of them, [32 channels][tap][piece], w_piece floats from one
+   piece to the next. */
+typedef struct {
+    ptrdiff_t taps, users, w_piece;
+    const convt_shared_tap *tap;
+    const float *w[2];
+} convt_tile_pair;
+
+/* A row of outputs of each of some channels, `channel_step` bytes apart, as in `convt_tile_rows`. */
+typedef struct {
+    int precision, places, stream;
+    ptrdiff_t outputs, channels, channel_step;
+    char *first;
+} convt_output_row;
+
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
         int lanes;        /* elements of a vector */                                                                   \
@@ -164,6 +185,8 @@ typedef struct {
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
+    void (*row_out)(int pieces, const convt_tile_pair *pairs, ptrdiff_t positions, ptrdiff_t channels, const float *x,
+                    ptrdiff_t x_step, const float *bias, const convt_output_row *y);
     /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none.
      */
     int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even,
@@ -179,7 +202,8 @@ typedef struct {
                           uint32_t most);
     int (*split_positions)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                            ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target,
-                           ptrdiff_t place, ptrdiff_t step, uint32_t least, uint32_t most);
+                           ptrdiff_t place, ptrdiff_t step, ptrdiff_t pair_step, ptrdiff_t piece_step, ptrdiff_t ahead,
+                           uint32_t least, uint32_t most);
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
     void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step,
                         uint32_t *least, uint32_t *most);

@@ -84,7 +84,7 @@ def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int,
     if path.along_channels or path.columns_first:
         return OnePass()
     if path.tiles:
-        return OnePass(tiles_in_one_pass(layout, block))
+        return OnePass(layout.several_taps or tiles_in_one_pass(layout, block))
     one_pass = vectors_in_one_pass(geometry, layout, path, block, dtype, isa)
     left_out = worth_leaving_out(geometry, layout, path, one_pass, dtype, isa)
     return one_pass._replace(leaves_out_taps=left_out)

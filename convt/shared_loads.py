@@ -58,3 +58,22 @@ def runs_of_lines(shifts: Sequence[tuple[int, ...]]) -> list[int]:
             runs[t] = runs[t + 1] + 1
     # Two and two of four rather than three and one.
     return [2 if run == MOST_RUN + 1 else min(run, MOST_RUN) for run in runs]
+
+
+def taps_of_pair(
+    first: Sequence[tuple[int, ...]], second: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], int]]:
+    """The taps of two classes, each in the order that it has them in, and which of these has each: 1, 2 or 3."""
+    taps = []
+    i = j = 0
+    while i < len(first) or j < len(second):
+        if i < len(first) and j < len(second) and first[i] == second[j]:
+            taps.append((first[i], 3))
+            i, j = i + 1, j + 1
+        elif i < len(first) and first[i] not in second[j:]:
+            taps.append((first[i], 1))
+            i += 1
+        else:
+            taps.append((second[j], 2))
+            j += 1
+    return taps

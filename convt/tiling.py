@@ -68,6 +68,16 @@ class Cells(NamedTuple):
         """Places of a cell."""
         return math.prod(min(axis.stride, axis.output) for axis in self.axes)
 
+    @property
+    def several_taps(self) -> bool:
+        """Whether cells read several inputs."""
+        return any(low < high for low, high in self.spans)
+
+    @property
+    def inner_places(self) -> int:
+        """Places of a row of a cell."""
+        return min(self.axes[-1].stride, self.axes[-1].output)
+
     def of_single_places(self) -> "Cells":
         """The same with a class for each place."""
         alone = (
@@ -157,6 +167,11 @@ class BoxLayout(NamedTuple):
     def image_runs(self) -> bool:
         """Whether runs go along axis 0."""
         return self.run_axis == len(self.steps)
+
+    @property
+    def several_taps(self) -> bool:
+        """Whether cells read several inputs."""
+        return any(axis.origin < axis.reach for axis in self.axes)
 
     @property
     def rows_are_runs(self) -> bool:
@@ -279,6 +294,8 @@ class Tile(NamedTuple):
     leave_out : bool
         Whether taps beyond the border are left out: for whole runs and, where positions are single ones, for those
         at the ends of rows.
+    row_unit : int
+        Input places of which rows have whole numbers.
     """
 
     most: int
@@ -286,6 +303,7 @@ class Tile(NamedTuple):
     load: int = 0
     waiting: int = 0
     leave_out: bool = False
+    row_unit: int = 1
 
     def cost(self, length: int) -> int:
         """Relative time of a run."""
@@ -339,6 +357,7 @@ def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
         before = max(0, -low)
         data = max(0, min(axis.input, n + high) - max(0, low))
         pitch.append(max(before + data, size + span - before, size))
+    pitch[-1] = -(-pitch[-1] // tile.row_unit) * tile.row_unit
     steps = [1] * len(box)
     for a in range(len(box) - 2, -1, -1):
         steps[a] = steps[a + 1] * pitch[a + 1]

@@ -11,7 +11,7 @@ from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps
 from convt.one_pass import OnePass, find_one_pass
-from convt.paths import POSITION_COLUMNS, Path
+from convt.paths import POSITION_COLUMNS, POSITION_TILES, Path
 from convt.tiling import BoxLayout, Tile
 
 # Vectors of products that tiles may make beyond the end of a line rather than pack it: 16 images of 10x10 of 320
@@ -100,6 +100,11 @@ class Work:
     def factors(self) -> Factors:
         """Those of estimates."""
         return AVX512_BF16 if self.isa == "avx512_bf16" else OTHERS
+
+    @property
+    def row_tiles(self) -> bool:
+        """Whether tiles are of a row of cells each, lanes along positions, and of several taps."""
+        return self.path == POSITION_TILES and self.layout.several_taps
 
     @property
     def along_places(self) -> bool:
