@@ -245,7 +245,7 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         bint (*split_positions)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *,
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
         void (*split_right)(

@@ -202,8 +202,8 @@ typedef struct {
                           uint32_t most);
     int (*split_positions)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                            ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target,
-                           ptrdiff_t place, ptrdiff_t step, ptrdiff_t pair_step, ptrdiff_t piece_step, ptrdiff_t ahead,
-                           uint32_t least, uint32_t most);
+                           ptrdiff_t place, ptrdiff_t step, ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least,
+                           uint32_t most);
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
     void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step,
                         uint32_t *least, uint32_t *most);

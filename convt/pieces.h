@@ -400,8 +400,7 @@ INLINE int convt_pieces_channels_of(const int pieces, const int precision, const
 
 INLINE void convt_pieces_pair_positions(const int pieces, const int precision, const char *even, const char *odd,
                                         ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place,
-                                        ptrdiff_t step, ptrdiff_t piece_step, ptrdiff_t ahead,
-                                        convt_pieces_range *range)
+                                        ptrdiff_t step, ptrdiff_t piece_step, convt_pieces_range *range)
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
     __m512i words[3];
@@ -415,8 +414,10 @@ INLINE void convt_pieces_pair_positions(const int pieces, const int precision, c
                 convt_pieces_pair(pieces, precision, 1, low, high, 0xffff, range, words);
                 UNROLLED (p, pieces)
                     _mm512_storeu_si512(to + p * piece_step, words[p]);
-                __builtin_prefetch(low + ahead, 0, 2);
-                __builtin_prefetch(high + ahead, 0, 2);
+                /* The next strip: what the next box packs, in advance, took 1.03 times as long. Without either 128
+                   channels of 184x240 took 1.05 times as long. */
+                __builtin_prefetch(low + n * item, 0, 2);
+                __builtin_prefetch(high + n * item, 0, 2);
             }
             chunk += 16 * (whole - 1);
             continue;
@@ -433,15 +434,14 @@ INLINE void convt_pieces_pair_positions(const int pieces, const int precision, c
 INLINE int convt_pieces_positions_of(const int pieces, const int precision, const char *x, ptrdiff_t channel_step,
                                      ptrdiff_t channels, ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n,
                                      ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                     ptrdiff_t pair_step, ptrdiff_t piece_step, ptrdiff_t ahead, uint32_t least,
-                                     uint32_t most)
+                                     ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least, uint32_t most)
 {
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (ptrdiff_t pair = 0; pair < pairs; pair++) {
         const char *even = x + 2 * pair * channel_step;
         convt_pieces_pair_positions(pieces, precision, 2 * pair < channels ? even : NULL,
                                     2 * pair + 1 < channels ? even + channel_step : NULL, before, n, after,
-                                    target + pair_step * pair, place, step, piece_step, ahead, &range);
+                                    target + pair_step * pair, place, step, piece_step, &range);
     }
     return convt_pieces_leaves(precision, &range, least, most);
 }
@@ -473,16 +473,14 @@ static int convt_pieces_split_channels(int pieces, int precision, const char *x,
 }
 
 /* n places of some channels, zeros before and after them, in up to 16 pairs, as `positions` and `row_out` read them:
-   from place number `place` of `target` on, `step` from 16 places to the next. What lies so many bytes `ahead` of whole
-   vectors is fetched. Returns the same. */
+   from place number `place` of `target` on, `step` from 16 places to the next. Returns the same. */
 static int convt_pieces_split_positions(int pieces, int precision, const char *x, ptrdiff_t channel_step,
                                         ptrdiff_t channels, ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n,
                                         ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                        ptrdiff_t pair_step, ptrdiff_t piece_step, ptrdiff_t ahead, uint32_t least,
-                                        uint32_t most)
+                                        ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least, uint32_t most)
 {
     INSTANCES(convt_pieces_positions_of, x, channel_step, channels, pairs, before, n, after, target, place, step,
-              pair_step, piece_step, ahead, least, most);
+              pair_step, piece_step, least, most);
 }
 
 #undef INSTANCES
