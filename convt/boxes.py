@@ -32,12 +32,12 @@ INPUT_BYTES = 1 << 20
 # want to be read less often (16 %), and rows of few vectors, which are multiplied across, to be many (8 %).
 SMALL_INPUT_BYTES = 1 << 19
 SMALL_WEIGHTS_BYTES = 1 << 20
-# Of rows of cells in tile registers: half or twice as much, 1.06 and 1.015 times as long (9 layers of bfloat16).
-ROW_TILES_BYTES = 3 << 16
 # But of very many channels up to so many places, in twice that: 2048 of float64, kernel 4, ran at 51 and 57
 # instead of 41 and 38 GFLOP/s. Their slices stay in the second-level cache one after the other.
 DEEP_PLACES = 128
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
+# Of rows of cells in tile registers: half or twice as much, 1.06 and 1.015 times as long (9 layers of bfloat16).
+ROW_TILES_BYTES = 3 << 16
 # With columns first, of products, and of the packed input of tiles and along channels. Larger boxes share fewer of
 # them with the next one, smaller ones stay in the second-level cache: a megabyte more costs about 5 %. Along
 # channels, where boxes are whole images, the larger size is for those that the smaller one cannot hold: 7 to 10 %
