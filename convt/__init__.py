@@ -21,7 +21,7 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_operands             what the loops know of the arrays of a call
     _micro_kernels            a level's micro-kernels for floats or doubles
     _box_table                what the loops know of boxes
-    shared_loads              tiles of one input channel
+    shared_loads              tiles of one input channel, and pairs of tile registers
     merged_taps               neighbouring taps as one of more channels, where these are few
     tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are

@@ -1,7 +1,7 @@
 """Boxes multiplied and stored in one pass: sums in registers are written as outputs, or to a few lines in between.
 
 With lanes along positions, where a row of outputs takes its places from one class or two (`multiply_and_store`), or in
-tile registers (`multiply_tiles_and_store`).
+tile registers, of cells that read one input (`multiply_tiles_and_store`) or several (`multiply_tile_rows`).
 """
 
 from libc.stdint cimport int64_t

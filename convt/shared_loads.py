@@ -1,5 +1,4 @@
-"""Tiles of one input channel whose rows share what they read: depthwise layers, and others of one channel a
-group."""
+"""Tiles whose rows share what they read: those of one input channel, and pairs of tile registers."""
 
 from collections.abc import Sequence
 
