@@ -361,9 +361,9 @@ cdef bint pack_input(
             clear_places(table, target, place, table.input_elements - shared + table.beyond)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
-        size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
-        if table.row_tiles:
-            size = table.x_step
+        size = table.x_step
+        if not table.row_tiles:
+            size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
         pack_pairs(table, operands, operands.x, 0, rows, columns, 1, size - place, target, place)
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.

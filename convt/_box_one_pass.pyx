@@ -520,7 +520,7 @@ cdef void multiply_tiles_and_store(
     )
 
 
-cdef void list_pairs(
+cdef void find_pairs(
     BoxTable table, Py_ssize_t block, Py_ssize_t outer, const float *weights, tile_pair_t *pairs
 ) noexcept nogil:
     """The pairs of tiles that make a row of outputs of a block."""
@@ -557,7 +557,7 @@ cdef void multiply_tile_rows(
     y.channel_step = operands.y_strides[1]
     y.outputs = min(box.size[last] * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
     for outer in range(table.places // inner):
-        list_pairs(table, block, outer, weights, pairs)
+        find_pairs(table, block, outer, weights, pairs)
         find_row(table, box, 0, idx)
         for _ in range(n):
             y.first = row_of_outputs(table, operands, box, idx, outer, channel)

@@ -135,7 +135,7 @@ cdef class BoxTable:
     cdef set_slices(self, layout)
     cdef set_one_pass(self, one_pass, layout)
     cdef list_classes(self, classes, layout)
-    cdef list_pairs(self, classes, layout)
+    cdef list_pairs(self, classes, origin, steps)
     cdef set_portions(self)
     cdef list_offsets(self)
     cdef size_scratch(self, bint halves)

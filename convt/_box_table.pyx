@@ -250,12 +250,11 @@ cdef class BoxTable:
             of_place[1, list(c.places)] = np.arange(len(c.places))
         self.class_of_place, self.index_of_place = of_place
         if self.row_tiles:
-            self.list_pairs(classes, layout)
+            self.list_pairs(classes, origin, steps)
 
-    cdef list_pairs(self, classes, layout):
+    cdef list_pairs(self, classes, origin, steps):
         """The taps of every two places of a row of outputs, or of one."""
         cdef Py_ssize_t place
-        origin, steps = np.array([axis.origin for axis in layout.axes[1:]]), np.array(layout.steps[1:])
         lists = []
         for place in range(0, self.places, min(2, self.inner_places)):
             first = classes[self.class_of_place[place]]

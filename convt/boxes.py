@@ -289,8 +289,7 @@ def block_channels(
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
-        last = cells.axes[-1]
-        columns = 36 if min(last.stride, last.output) == 3 else 32  # whole tiles of 6 rows in one pass, or of 8
+        columns = 36 if cells.inner_places == 3 else 32  # whole tiles of 6 rows in one pass, or of 8
     return max(1, columns // cells.places)
 
 
@@ -388,7 +387,7 @@ def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_blo
 
 def fills_lines(cells: Cells, lanes: int, item: int) -> bool:
     """Whether lanes along the places of a cell's rows fill vectors, and outputs that are copied cache lines."""
-    row = min(cells.axes[-1].stride, cells.axes[-1].output)
+    row = cells.inner_places
     return row * item % CACHE_LINE == 0 and all(
         len({p % row for p in c.places}) % lanes == 0 for c in cells.classes
     )

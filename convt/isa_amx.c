@@ -97,34 +97,27 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
                 _tile_dpbf16ps(3, 5, 7);                                                                               \
         }                                                                                                              \
     } while (0)
-/* The small products of two and three pieces. Tiles that stay loaded serve two of them. */
-#define SMALL_OF_THREE()                                                                                               \
-    do {                                                                                                               \
-        LOAD_LEFT(0);                                                                                                  \
-        LOAD_RIGHT(2);                                                                                                 \
-        MULTIPLY();                                                                                                    \
-        LOAD_RIGHT(1);                                                                                                 \
-        MULTIPLY();                                                                                                    \
-        LOAD_LEFT(1);                                                                                                  \
-        MULTIPLY();                                                                                                    \
-        LOAD_RIGHT(0);                                                                                                 \
-        MULTIPLY();                                                                                                    \
-        LOAD_LEFT(2);                                                                                                  \
-        MULTIPLY();                                                                                                    \
-    } while (0)
+/* The small products of two and three pieces, once the first of the left operand is loaded. Tiles that stay loaded
+   serve two of them. */
 #define SMALL_OF_TWO()                                                                                                 \
     do {                                                                                                               \
-        LOAD_LEFT(0);                                                                                                  \
         LOAD_RIGHT(1);                                                                                                 \
         MULTIPLY();                                                                                                    \
         LOAD_LEFT(1);                                                                                                  \
         MULTIPLY();                                                                                                    \
         LOAD_RIGHT(0);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+    } while (0)
+#define SMALL_OF_THREE()                                                                                               \
+    do {                                                                                                               \
+        LOAD_RIGHT(2);                                                                                                 \
+        MULTIPLY();                                                                                                    \
+        SMALL_OF_TWO();                                                                                                \
+        LOAD_LEFT(2);                                                                                                  \
         MULTIPLY();                                                                                                    \
     } while (0)
 #define LARGE()                                                                                                        \
     do {                                                                                                               \
-        LOAD_LEFT(0);                                                                                                  \
         LOAD_RIGHT(0);                                                                                                 \
         MULTIPLY();                                                                                                    \
     } while (0)
@@ -172,10 +165,10 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     unsigned steps = 0;
     convt_amx_clear_sums();
     if (pieces == 3)
-        EVERY_TAP(2, SMALL_OF_THREE());
+        EVERY_TAP(2, LOAD_LEFT(0); SMALL_OF_THREE());
     if (pieces == 2)
-        EVERY_TAP(1, SMALL_OF_TWO());
-    EVERY_TAP(1, LARGE());
+        EVERY_TAP(1, LOAD_LEFT(0); SMALL_OF_TWO());
+    EVERY_TAP(1, LOAD_LEFT(0); LARGE());
     convt_amx_store_sums(rows > 1, columns, out, out + 16 * out_step, out_step);
 }
 
@@ -287,10 +280,10 @@ INLINE void convt_amx_pair_product(const int pieces, const int columns, const co
     unsigned steps = 0;
     convt_amx_clear_sums();
     if (pieces == 3)
-        EVERY_TAP(SMALL_OF_THREE());
+        EVERY_TAP(LOAD_LEFT(0); SMALL_OF_THREE());
     if (pieces == 2)
-        EVERY_TAP(SMALL_OF_TWO());
-    EVERY_TAP(LARGE());
+        EVERY_TAP(LOAD_LEFT(0); SMALL_OF_TWO());
+    EVERY_TAP(LOAD_LEFT(0); LARGE());
     convt_amx_store_sums(pair->users == 3, columns, first, second, step);
 }
 

@@ -127,6 +127,11 @@ def assert_nothing_beside(out):
         assert not out.base.any()
 
 
+def integers(dtype, *shapes):
+    rng = np.random.default_rng(0)
+    return [integer_data(rng, shape).astype(dtype) for shape in shapes]
+
+
 LAYOUTS = [
     "contiguous",
     "fortran",

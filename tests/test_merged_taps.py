@@ -2,26 +2,20 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, LAYOUTS, as_layout, integer_data, oracle
-from ways import LEVELS, bits, forced, in_pieces
+from cases import LAYOUTS, as_layout, integers, oracle
+from ways import check_bits_stay, forced, ways_in_tile_registers
 
 import convt
-from convt._levels import TILE_CHANNELS, levels, tile_limits
+from convt._levels import TILE_CHANNELS, levels
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
 from convt.merged_taps import MERGED_PART, merge_taps
-from convt.paths import CHANNEL_TILES, CHANNELS
+from convt.paths import CHANNEL_TILES
 from convt.tiling import cut
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
-WAYS = [
-    pytest.param((level, CHANNEL_TILES), np.dtype(dtype), id=f"{level}-{np.dtype(dtype)}")
-    for level in LEVELS
-    for dtype in (np.float32, np.float16, BFLOAT16)
-    if in_pieces(level, dtype) and tile_limits(level, False, 1).unit > 1
-]
-each_way = pytest.mark.parametrize(("way", "dtype"), WAYS)
+each_way = pytest.mark.parametrize(("way", "dtype"), ways_in_tile_registers(CHANNEL_TILES))
 FEW = (2, 3, 20, 20), (3, 40, 3, 3)  # channels, of which three taps fill a register
 
 
@@ -98,11 +92,6 @@ SHAPES = {
 }
 
 
-def integers(dtype, *shapes):
-    rng = np.random.default_rng(0)
-    return [integer_data(rng, shape).astype(dtype) for shape in shapes]
-
-
 @each_way
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("threads", [1, 3])
@@ -129,14 +118,7 @@ def test_what_a_call_leaves_behind_meets_nothing_of_the_next(way, dtype):
     """The last row of registers reaches beyond the packed input: zeros that no weight may meet as NaN."""
     x, w = integers(dtype, *FEW)
     layer = convt.ConvTranspose(w)
-    not_numbers = np.full((1, 64, 60, 60), np.nan, np.float32), np.ones((64, 64, 3, 3), np.float32)
-    with forced(way):
-        before = layer(x)
-    for _ in range(4):
-        with forced((way[0], CHANNELS)):
-            convt.conv_transpose(*not_numbers)
-        with forced(way):
-            np.testing.assert_array_equal(bits(layer(x)), bits(before))
+    check_bits_stay(way, layer, x)
 
 
 @each_way

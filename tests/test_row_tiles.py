@@ -2,26 +2,20 @@
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, LAYOUTS, as_layout, integer_data, oracle
-from ways import LEVELS, bits, forced, in_pieces
+from cases import LAYOUTS, as_layout, integers, oracle
+from ways import bits, check_bits_stay, forced, ways_in_tile_registers
 
 import convt
-from convt._levels import MAX_OUTER, levels, tile_limits
+from convt._levels import MAX_OUTER, levels
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
-from convt.paths import CHANNELS, POSITION_TILES
+from convt.paths import POSITION_TILES
 from convt.shared_loads import taps_of_pair
 from convt.tiling import cut
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
-WAYS = [
-    pytest.param((level, POSITION_TILES), np.dtype(dtype), id=f"{level}-{np.dtype(dtype)}")
-    for level in LEVELS
-    for dtype in (np.float32, np.float16, BFLOAT16)
-    if in_pieces(level, dtype) and tile_limits(level, False, 1).unit > 1
-]
-each_way = pytest.mark.parametrize(("way", "dtype"), WAYS)
+each_way = pytest.mark.parametrize(("way", "dtype"), ways_in_tile_registers(POSITION_TILES))
 SMALL = (2, 20, 9, 35), (20, 24, 3, 3), {"strides": [2, 2], "pads": [1, 1, 0, 0]}
 
 SHAPES = {
@@ -40,11 +34,6 @@ SHAPES = {
     "several boxes": ((1, 64, 40, 300), (64, 16, 3, 3), {"strides": [2, 2], "pads": [1] * 4}),
     "rows in several boxes": ((1, 40, 9000), (40, 16, 3), {"pads": [1, 1]}),
 }
-
-
-def integers(dtype, *shapes):
-    rng = np.random.default_rng(0)
-    return [integer_data(rng, shape).astype(dtype) for shape in shapes]
 
 
 @each_way
@@ -88,14 +77,7 @@ def test_what_a_call_leaves_behind_meets_nothing_of_the_next(way, dtype):
     x_shape, w_shape, attributes = SMALL
     x, w = integers(dtype, x_shape, w_shape)
     layer = convt.ConvTranspose(w, **attributes)
-    not_numbers = np.full((1, 64, 60, 60), np.nan, np.float32), np.ones((64, 64, 3, 3), np.float32)
-    with forced(way):
-        before = layer(x)
-    for _ in range(4):
-        with forced((way[0], CHANNELS)):
-            convt.conv_transpose(*not_numbers)
-        with forced(way):
-            np.testing.assert_array_equal(bits(layer(x)), bits(before))
+    check_bits_stay(way, layer, x)
 
 
 @pytest.mark.parametrize(

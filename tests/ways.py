@@ -9,8 +9,9 @@ import pytest
 from cases import BFLOAT16, DTYPES
 from hypothesis import strategies as st
 
+import convt
 from convt import isa, paths, planner
-from convt._levels import most_pieces, multiplies_words
+from convt._levels import most_pieces, multiplies_words, tile_limits
 
 # Every path of every level that this machine has, but that of groups (`test_depthwise`); those of vectors are the
 # same where there are pieces besides.
@@ -45,6 +46,28 @@ def ways_and_dtypes(*some_paths):
         for dtype in DTYPES
         if not path.in_pieces or in_pieces(level, dtype)
     ]
+
+
+def ways_in_tile_registers(path):
+    """The way of a path in every level that has tile registers, in every dtype that they multiply."""
+    return [
+        pytest.param((level, path), np.dtype(dtype), id=f"{level}-{np.dtype(dtype)}")
+        for level in LEVELS
+        for dtype in (np.float32, np.float16, BFLOAT16)
+        if in_pieces(level, dtype) and tile_limits(level, False, 1).unit > 1
+    ]
+
+
+def check_bits_stay(way, layer, x):
+    """A layer's results stay as they are, whatever other calls leave in the scratch."""
+    not_numbers = np.full((1, 64, 60, 60), np.nan, np.float32), np.ones((64, 64, 3, 3), np.float32)
+    with forced(way):
+        before = layer(x)
+    for _ in range(4):
+        with forced((way[0], paths.CHANNELS)):
+            convt.conv_transpose(*not_numbers)
+        with forced(way):
+            np.testing.assert_array_equal(bits(layer(x)), bits(before))
 
 
 def dtype_of(way, dtype):
