@@ -1,6 +1,8 @@
 """Random configurations and data for the property tests, and what they are compared with."""
 
+import functools
 import math
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -146,7 +148,16 @@ LAYOUTS = [
 
 
 def oracle(x, w, b, attributes, dtype=np.float64):
-    return convt.reference.conv_transpose(x, w, b, dtype=dtype, **attributes)
+    """The definition's result, to read only."""
+    return definition(pickle.dumps((x, w, b, attributes, dtype)))
+
+
+@functools.lru_cache(maxsize=8)  # it takes most of the time, and the ways of a test ask for the same in turn
+def definition(call):
+    x, w, b, attributes, dtype = pickle.loads(call)
+    y = convt.reference.conv_transpose(x, w, b, dtype=dtype, **attributes)
+    y.flags.writeable = False
+    return y
 
 
 def terms(x_shape, w_shape, attributes):

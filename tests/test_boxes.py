@@ -8,7 +8,7 @@ import pytest
 from cases import BFLOAT16, DTYPES, integer_data, oracle
 from hypothesis import given
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, bits, every_way, forced, in_pieces
+from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, every_way, forced, in_pieces
 
 import convt
 from convt import boxes, isa, paths, planner, tiling
@@ -212,8 +212,8 @@ def test_slices_do_not_depend_on_threads(level, dtype):
         one, three = (convt.ConvTranspose(w, strides=[2, 2], n_threads=n) for n in (1, 3))
         assert one.explain(x.shape)["tiles"]["slice"]
         y = one(x)
-        np.testing.assert_array_equal(bits(three(x)), bits(y))
-        np.testing.assert_array_equal(bits(convt.conv_transpose(x, w, strides=[2, 2], n_threads=3)), bits(y))
+        assert_same_bits(three(x), y)
+        assert_same_bits(convt.conv_transpose(x, w, strides=[2, 2], n_threads=3), y)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -240,7 +240,7 @@ def test_runs_of_images_in_several_boxes(monkeypatch, level, x_shape, w_shape, b
         report = layer.explain(x_shape)
         assert report["kernel"] == path.name and report["tiles"]["boxes"] > 2
         y = layer(x.astype(dtype))
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, None, attributes, dtype))
 
 
 @every_way

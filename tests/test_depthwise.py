@@ -15,7 +15,7 @@ from cases import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import LEVELS, before_unreadable, bits, forced, seeds
+from ways import LEVELS, assert_same_bits, before_unreadable, forced, seeds
 
 import convt
 from convt import paths
@@ -75,7 +75,7 @@ def test_integer_data_is_exact_bit_for_bit(level, config, seed, dtype, layout, h
         layer = convt.ConvTranspose(as_layout(w, layout), b, n_threads=threads, **attributes)
         assert_along_groups(layer, x.shape)
         layer(as_layout(x, layout), out=out)
-    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    assert_same_bits(np.ascontiguousarray(out), wanted)
 
 
 @every_level
@@ -93,8 +93,8 @@ def test_real_data_is_within_the_bound_and_the_same_for_any_threads(level, confi
             convt.ConvTranspose(w, b, n_threads=3, **attributes)(x),
             convt.conv_transpose(x, w, b, **attributes),
         )
-    np.testing.assert_array_equal(bits(again), bits(y))
-    np.testing.assert_array_equal(bits(packed_anew), bits(y))
+    assert_same_bits(again, y)
+    assert_same_bits(packed_anew, y)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
     assert (error <= error_bound(x, w, b, attributes, 1)).all()
 
@@ -121,7 +121,7 @@ def test_nothing_behind_x_is_read(level, dtype, channels, size):
         layer = convt.ConvTranspose(w, **attributes)
         assert_along_groups(layer, x.shape)
         y = layer(x)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, None, attributes, dtype))
 
 
 @every_level

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import as_layout, integer_data, oracle
-from ways import VECTOR_LEVELS, before_unreadable, bits, dtype_of, forced, ways_and_dtypes
+from ways import VECTOR_LEVELS, assert_same_bits, before_unreadable, dtype_of, forced, ways_and_dtypes
 
 import convt
 from convt import _box_compute, paths
@@ -69,7 +69,7 @@ def test_planes_and_images_are_multiplied_where_they_lie(level, dtype, threads, 
         layer = convt.ConvTranspose(rng.standard_normal(w_shape).astype(dtype), n_threads=threads, **attributes)
         x = rng.standard_normal(x_shape).astype(dtype)
         for layout in ("every second", "sliced"):
-            np.testing.assert_array_equal(bits(layer(x)), bits(layer(as_layout(x, layout))))
+            assert_same_bits(layer(x), layer(as_layout(x, layout)))
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)

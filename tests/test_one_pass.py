@@ -1,13 +1,11 @@
 """Rows along positions, most of them in one pass over their outputs: shared loads, strips, joined rows, words."""
 
-import functools
-
 import numpy as np
 import pytest
 from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_data, oracle
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, before_unreadable, bits, forced, in_pieces, seeds
+from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, assert_same_bits, before_unreadable, forced, in_pieces, seeds
 
 import convt
 from convt import one_pass, paths, tiling
@@ -192,7 +190,7 @@ def test_short_and_odd_rows_are_written_in_one_pass(level, dtype, layout, size, 
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), **attributes)
         assert layer.explain(x.shape)["tiles"]["one pass"]
         layer(x.astype(dtype), out=out)
-    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    assert_same_bits(np.ascontiguousarray(out), wanted)
     assert_nothing_beside(out)
 
 
@@ -214,7 +212,7 @@ def test_rows_of_many_places_are_written_in_one_pass(level, path, dtype, layout,
         written = layer.explain(x.shape)["tiles"].get("one pass", False)
         assert written == (tile_limits(level, dtype == np.float64, 0).rows >= 8)
         layer(as_layout(x.astype(dtype), layout), out=out)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     assert_nothing_beside(out)
 
 
@@ -458,7 +456,7 @@ def test_joined_rows_of_words_in_part_of_an_array(level, begin, gap):
         layer = convt.ConvTranspose(w, b, **attributes)
         assert "joined rows" in layer.explain(x.shape)["tiles"]
         layer(x, out=out)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     assert (beside[:, plane:] == 99).all() and (memory[:begin] == 99).all() and (memory[-64:] == 99).all()
 
 
@@ -476,7 +474,6 @@ def three_in_one_pass(level, dtype):
     return tile_limits(level, dtype == np.float64, 0)[0] * (8 if dtype == np.float64 else 4) == 64
 
 
-@functools.lru_cache(maxsize=8)
 def joined_case(dtype, x_shape, kernel, crop):
     """Kernel equals stride, in groups of 20 channels, without the last columns of outputs."""
     rng = np.random.default_rng(0)
@@ -529,7 +526,7 @@ def test_zeros_at_the_border_have_one_sign_for_any_number_of_threads(level, path
     with forced((level, path)):
         results = [convt.conv_transpose(x, w, pads=pads, n_threads=n) for n in (1, 2, 3, 5, 8)]
     for y in results[1:]:
-        np.testing.assert_array_equal(bits(y), bits(results[0]))
+        assert_same_bits(y, results[0])
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
@@ -572,7 +569,7 @@ def test_rows_of_three_outputs_a_cell_in_one_pass(level, path, dtype, layout, x_
         layer = convt.ConvTranspose(*(a.astype(dtype) for a in (w, b)), n_threads=2, **attributes)
         assert layer.explain(x.shape)["tiles"].get("one pass", False) == three_in_one_pass(level, dtype)
         layer(x.astype(dtype), out=out)
-    np.testing.assert_array_equal(bits(np.ascontiguousarray(out)), bits(wanted))
+    assert_same_bits(np.ascontiguousarray(out), wanted)
     if layout != "contiguous":
         assert_nothing_beside(out)
 
@@ -617,7 +614,7 @@ def test_position_tiles_write_outputs_in_one_pass(channels, size, outputs, strid
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), strides=strides, n_threads=threads)
         layer(x.astype(dtype), out=out)
         assert layer.explain(x.shape)["tiles"]["one pass"]
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     if layout == "sliced":
         assert_nothing_beside(out)
 
@@ -652,7 +649,7 @@ def test_words_of_two_channels(level, layout, stride, channels, size, outputs, k
         layer = convt.ConvTranspose(w, b, n_threads=2, **attributes)
         assert layer.explain(x.shape)["kernel"] == paths.POSITION_WORDS.name
         layer(as_layout(x, layout), out=out)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     assert_nothing_beside(out)
 
 
@@ -674,7 +671,7 @@ def test_words_of_one_place_that_fill_cache_lines(level, layout, channels, outpu
     with forced((level, paths.POSITION_WORDS)):
         convt.ConvTranspose(w, n_threads=2)(x, out=out)
     assert found[-1].whole_lines
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     assert_nothing_beside(out)
 
 
@@ -692,4 +689,4 @@ def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
         if dtype != BFLOAT16 or path.words:
             assert layer.explain(x.shape)["tiles"]["one pass"]
         y = layer(x)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, None, attributes, dtype))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import BFLOAT16, oracle
-from ways import LEVELS, WORD_LEVELS, bits, dtype_of, every_way, forced, in_pieces
+from ways import LEVELS, WORD_LEVELS, assert_same_bits, dtype_of, every_way, forced, in_pieces
 
 import convt
 from convt import paths, planner
@@ -140,7 +140,7 @@ def test_one_call_gives_the_same_bits_on_any_number_of_threads(level, dtype, val
         )
         one, *others = (convt.conv_transpose(x, w, n_threads=n, **attributes) for n in (1, 2, 3, 20))
     for other in others:
-        np.testing.assert_array_equal(bits(other), bits(one))
+        assert_same_bits(other, one)
     with np.errstate(invalid="ignore", over="ignore"):
         exact = oracle(x, w, None, attributes, dtype).astype(np.float64)
     rtol, atol = (2**-7, 1e-3) if dtype == BFLOAT16 else (1e-4, 1e-4)
@@ -162,7 +162,7 @@ def test_refused_operands_take_the_same_path_on_any_number_of_threads(level):
             convt.conv_transpose(x, w, n_threads=n, precision="medium", **attributes) for n in (1, 2, 3)
         )
     for other in others:
-        np.testing.assert_array_equal(bits(other), bits(one))
+        assert_same_bits(other, one)
 
 
 @pytest.mark.parametrize("level", LEVELS)

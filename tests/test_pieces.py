@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from cases import BFLOAT16, LAYOUTS, as_layout, integer_data, oracle
-from ways import bits, forced
+from ways import assert_same_bits, forced
 
 import convt
 from convt import isa, paths
@@ -85,7 +85,7 @@ def test_what_pieces_would_lose_takes_the_vector_path(monkeypatch, level, dtype,
     operands = data(dtype)
     change(operands[operand])
     wanted = at_level(monkeypatch, "avx512", *operands)
-    np.testing.assert_array_equal(bits(at_level(monkeypatch, level, *operands)), bits(wanted))
+    assert_same_bits(at_level(monkeypatch, level, *operands), wanted)
 
 
 @each_tiled_path(paths.PIECE_PATHS, np.float32, BFLOAT16)
@@ -135,7 +135,7 @@ def test_large_and_small_that_meet_in_a_product_take_the_vector_path(monkeypatch
     scaled(1e25)(w)
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = at_level(monkeypatch, "avx512", x, w)
-        np.testing.assert_array_equal(bits(at_level(monkeypatch, level, x, w)), bits(wanted))
+        assert_same_bits(at_level(monkeypatch, level, x, w), wanted)
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])

@@ -1,11 +1,9 @@
 """Outputs that pass the caches, that begin or end within vectors or cache lines, and strides that mean nothing."""
 
-import functools
-
 import numpy as np
 import pytest
 from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_data, oracle
-from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, bits, every_way, forced
+from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, assert_same_bits, every_way, forced
 
 import convt
 from convt import _box_table, paths
@@ -15,7 +13,6 @@ from convt.arrays import empty_aligned
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
 
-@functools.lru_cache(maxsize=1)  # the definition takes most of the time, and every way comes in turn
 def large_case(dtype, x_shape, w_shape, strides, pads):
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
@@ -49,7 +46,7 @@ def test_large_outputs_whose_stores_pass_the_caches(way, dtype, x_shape, w_shape
     x, w, wanted = large_case(dtype, x_shape, w_shape, strides, pads)
     with forced(way):
         y = convt.conv_transpose(x, w, n_threads=2, strides=strides, pads=pads)
-    np.testing.assert_array_equal(bits(y), bits(wanted))
+    assert_same_bits(y, wanted)
 
 
 @every_way
@@ -70,7 +67,7 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
     out = memory[first : first + wanted.size].reshape(wanted.shape)
     with forced(way):
         convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, **attributes)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
     assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
 
 
@@ -118,7 +115,7 @@ def test_rows_past_the_caches_that_end_within_a_vector(way, dtype, x_shape):
     attributes = {"strides": [2] * len(size), "pads": [1] * 2 * len(size), "group": channels}
     with forced(way):
         y = convt.conv_transpose(x.astype(dtype), w.astype(dtype), **attributes)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, None, attributes, dtype))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -148,7 +145,7 @@ def test_words_that_pass_the_caches(level, stride, outputs):
         layer = convt.ConvTranspose(w, strides=[stride] * 2)
         assert layer.explain(x_shape)["tiles"]["one pass"]
         layer(x, out=out)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -168,7 +165,7 @@ def test_shared_loads_that_pass_the_caches(level, stride, dtype):
         layer = convt.ConvTranspose(w, **attributes)
         assert layer.explain(x.shape)["tiles"]["shared loads"]
         layer(x, out=out)
-    np.testing.assert_array_equal(bits(out), bits(wanted))
+    assert_same_bits(out, wanted)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)

@@ -7,7 +7,17 @@ import pytest
 from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, configurations, integer_data, oracle
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from ways import LEVELS, WAYS, before_unreadable, bits, every_way, forced, in_pieces, seeds, ways_and_dtypes
+from ways import (
+    LEVELS,
+    WAYS,
+    assert_same_bits,
+    before_unreadable,
+    every_way,
+    forced,
+    in_pieces,
+    seeds,
+    ways_and_dtypes,
+)
 
 import convt
 from convt import paths, plan
@@ -26,7 +36,7 @@ def test_weights_of_small_groups(way, dtype, outputs):
     attributes = {"pads": [6, 0, 2, 0], "strides": [1, 2], "group": 5}
     with forced(way):
         y = convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), **attributes)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, b, attributes, dtype))
 
 
 @every_way
@@ -54,7 +64,7 @@ def test_weights_packed_in_parts(way, outputs, dtype):
     attributes = {"strides": [2]}
     with forced(way):
         y = convt.conv_transpose(*(a.astype(dtype) for a in (x, w, b)), n_threads=3, **attributes)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, b, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, b, attributes, dtype))
 
 
 @every_way
@@ -67,7 +77,7 @@ def test_an_infinite_weight_in_any_part_is_noticed(way, outputs, channel):
     with forced(way):
         one, three = (convt.conv_transpose(x, w, n_threads=n, strides=[2]) for n in (1, 3))
     assert (~np.isfinite(three)).sum() == 21
-    np.testing.assert_array_equal(bits(one), bits(three))
+    assert_same_bits(one, three)
 
 
 # Every vector of columns is as many neighbours of a channel's weights: outputs of a kernel of one position, or
@@ -86,7 +96,7 @@ def test_neighbouring_columns(way, outputs, kernel, strides, dtype):
     attributes = {"strides": strides}
     with forced(way):
         y = convt.conv_transpose(x.astype(dtype), before_unreadable(w.astype(dtype)), n_threads=3, **attributes)
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, attributes, dtype)))
+    assert_same_bits(y, oracle(x, w, None, attributes, dtype))
 
 
 @every_way
@@ -108,7 +118,7 @@ def test_packing_reads_nothing_behind_the_weights(way, dtype, kernel):
     x, w = integer_data(rng, (1, 35, 40)), integer_data(rng, (35, 32, kernel))
     with forced(way):
         y = convt.conv_transpose(x.astype(dtype), before_unreadable(w.astype(dtype)))
-    np.testing.assert_array_equal(bits(y), bits(oracle(x, w, None, {}, dtype)))
+    assert_same_bits(y, oracle(x, w, None, {}, dtype))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -152,7 +162,7 @@ def assert_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape, w_shape
         assert not panels
         once = convt.conv_transpose(x, before_unreadable(w), b, n_threads=threads, **attributes)
     assert panels
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_same_bits(once, layer)
 
 
 COLUMN_WAYS = ways_and_dtypes(paths.CHANNEL_COLUMNS, paths.CHANNEL_TILE_COLUMNS)
@@ -203,7 +213,7 @@ def test_single_taps_in_panels_give_the_bits_of_a_layer(way, dtype, x_shape, w_s
         layer = convt.ConvTranspose(w, b, n_threads=1, **attributes)(x)
         once = convt.conv_transpose(x, w, b, n_threads=1, **attributes)
     assert panels
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_same_bits(once, layer)
 
 
 @pytest.mark.parametrize(("way", "dtype"), COLUMN_WAYS)
@@ -231,7 +241,7 @@ def test_operands_that_panels_refuse_give_the_bits_of_a_layer(
         once = np.ones_like(layer)
         convt.conv_transpose(x, w, out=once, n_threads=threads)
     assert panels
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_same_bits(once, layer)
 
 
 @pytest.mark.parametrize(("way", "dtype"), BLOCK_WAYS)
@@ -263,7 +273,7 @@ def test_weights_that_blocks_refuse_give_the_bits_of_a_layer(way, dtype, index, 
         convt.conv_transpose(x, w, out=once, n_threads=threads)
     refused = not np.isfinite(value) or (way[1].tiles and w[index] != 0)
     assert [done for _, done in panels] == [not refused]
-    np.testing.assert_array_equal(bits(once), bits(layer))
+    assert_same_bits(once, layer)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -67,7 +67,7 @@ def check_bits_stay(way, layer, x):
         with forced((way[0], paths.CHANNELS)):
             convt.conv_transpose(*not_numbers)
         with forced(way):
-            np.testing.assert_array_equal(bits(layer(x)), bits(before))
+            assert_same_bits(layer(x), before)
 
 
 def dtype_of(way, dtype):
@@ -87,6 +87,11 @@ def forced(way):
 
 def bits(array):
     return array.view(f"u{array.itemsize}")
+
+
+def assert_same_bits(array, wanted):
+    if not np.array_equal(bits(array), bits(wanted)):  # a tenth of the time of the report
+        np.testing.assert_array_equal(bits(array), bits(wanted))
 
 
 def before_unreadable(array):
