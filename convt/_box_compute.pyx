@@ -263,6 +263,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
     """How outputs are written to y: past the caches or not, by lines of sums or not, and of joined rows or not."""
     cdef Py_ssize_t row_bytes = y.shape[y.ndim - 1] * y.itemsize
     cdef bint vectors_out = operands.one_pass and not table.pieces, apart
+    cdef Py_ssize_t stream_bytes = table.stream_bytes
     cdef bint shared_lines = not rows_begin_at(operands, y, CACHE_LINE)
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
     # one count as one, along channels or in lines.
@@ -271,7 +272,9 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
     operands.fetch = y.nbytes >= table.level.fetch_bytes
-    operands.stream = (operands.plain or table.guarded) and y.nbytes >= table.stream_bytes
+    if operands.one_pass and table.pieces == 1 and table.inner_places > 1 and not table.row_tiles:
+        stream_bytes = min(stream_bytes, table.level.places_stream_bytes)
+    operands.stream = (operands.plain or table.guarded) and y.nbytes >= stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
     operands.joined_rows = can_join_rows(table, operands, y)
     apart = operands.joined_rows and table.rows_are_vectors
