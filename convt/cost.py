@@ -79,10 +79,8 @@ FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
 # second-level cache: the chosen path took 1.01 instead of 1.05 times as long as the best (120 layers of up to
 # 8 outputs, Zen 5). Not where products take two cycles: 1.017 then, not 1.029 (70 layers, Zen 4).
 MANY_WORDS, FEW_ROWS_OF_WORDS = 24, {1: 5.0, 2: 2.6, 3: 1.8, 4: 1.3}
-# Of a vector of sums for each channel, lanes along positions, where registers are many. Of 150 random layers of
-# kernel = stride the chosen path takes 1.01 times as long as the best with it.
-ONE_TAP_IN_JOINED_ROWS = 0.47
-SEVERAL_TAPS_OF_DOUBLES = 0.65  # the same of doubles and bfloat16 that are not written in one pass
+# Of a vector of sums for each channel, lanes along positions, of doubles and bfloat16 not written in one pass.
+SEVERAL_TAPS_OF_DOUBLES = 0.65
 # The same for each word of two bfloat16 channels.
 WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.6, 0.6, 0.58
 # The input of so many channels or words leaves the first-level cache.
@@ -109,9 +107,9 @@ PRODUCTS = {1: 1, 2: 4, 3: 6}
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
 # ends within a tile.
-ONE_PASS_CYCLES = {1: 33, 2: 92, 3: 128}
-ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 130}
-ONE_PASS_ROW_CYCLES = 4  # and a byte of an element
+ONE_PASS_CYCLES = {1: 29, 2: 80, 3: 140}
+ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 100}
+ONE_PASS_ROW_CYCLES = 1.6  # and a byte of an element
 # The same product row by row, where loads of several taps straddle cache lines. 262 layers, most random, whose
 # estimates are half to twice those of the best other path took, by the lesser of both, 1.005 (bfloat16), 1.011
 # (float16) and 1.004 times as long as by the faster one (float32), never row by row 1.048, 1.019 and 1.009.
@@ -128,9 +126,8 @@ DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a grou
 # To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
 # up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
 # their best paths without these, with 4, 8 and 20 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
-# With 8 and 4, and 130 instead of 200 to store three pieces in one pass, 350 layers that they were fitted to took
-# 1.031 instead of 1.042 (float32), 200 of float16 1.019 instead of 1.024; 300 others 1.040 as before, 200 1.018
-# instead of 1.025 (Xeon with AMX).
+# With 8 and 4 350 layers that they were fitted to took 1.031 instead of 1.042 (float32), 200 of float16 1.019
+# instead of 1.024; 300 others 1.040 as before, 200 1.018 instead of 1.025 (Xeon with AMX).
 PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 8, 4, 20
 ADDING_CYCLES = 5
 
@@ -245,7 +242,7 @@ def channels_stored(work: Work) -> float:
         return COPYING_CYCLES * outputs
     if work.along_places:
         return PLACES_CYCLES * outputs
-    factors = OTHERS if path.tiles else work.factors
+    factors = OTHERS if work.dots else work.factors
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
     written = 0.7 if path.tiles else factors.written[item]
     if factors.slow_outputs and item > 2 and not path.tiles and outputs * item >= QUICK_OUTPUTS:
@@ -453,7 +450,7 @@ def tap_cycles(work: Work, taps: int, columns: int) -> float:
         return WORDS_OF_ONE_TAP if taps == 1 else WORDS_OF_SEVERAL
     if taps == 1:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
-            return ONE_TAP_IN_JOINED_ROWS
+            return work.factors.joined_tap
         return work.factors.strip_tap if work.one_pass.strips else work.factors.one_tap
     if work.one_pass.possible or work.dtype in ("float16", "float32"):
         return work.factors.several_taps[columns >= MAX_ROWS]

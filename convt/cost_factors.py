@@ -1,8 +1,11 @@
 """Factors of the estimates, by what they were fitted to.
 
 Those of the level `avx512_bf16`, which only AMD's processors run, are chosen for the least loss of time by choices
-between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). Those of
-others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
+between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). So are
+those of `avx512` and `amx` for the latter and 700 random ones (Xeon with AMX; all dtypes, and float32 as
+`avx512`). Choices on 200 others take 1.038 (float32, before 1.056), 1.022 (float64, 1.026), 1.033
+(float16, 1.040), 1.018 (bfloat16, 1.018) and, of float32 as `avx512`, 1.033 times as long as the best (1.041).
+Those of others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
 """
 
 from typing import NamedTuple
@@ -27,8 +30,9 @@ class Factors(NamedTuple):
     added, added_written : float
         Of columns first, to begin a kernel position of an input and to add a vector of its products, and more to
         write an output.
-    one_tap, strip_tap : float
-        Lanes along positions, of a vector of sums for each channel; packed strip by strip.
+    one_tap, strip_tap, joined_tap : float
+        Lanes along positions, of a vector of sums for each channel; packed strip by strip; of joined rows, where
+        registers are many.
     several_taps : (float, float)
         The same of several taps, whose loads cross cache lines, of classes of fewer than `MAX_ROWS` columns and of
         others.
@@ -64,6 +68,7 @@ class Factors(NamedTuple):
     added_written: float
     one_tap: float
     strip_tap: float
+    joined_tap: float
     several_taps: tuple[float, float]
     wide_columns: float
     through_sums: float
@@ -93,6 +98,7 @@ AVX512_BF16 = Factors(
     added_written=0.48,
     one_tap=0.59,
     strip_tap=0.495,
+    joined_tap=0.47,
     several_taps=(0.57, 0.52),
     wide_columns=1.04,
     through_sums=0.88,
@@ -121,6 +127,7 @@ OTHERS = Factors(
     added_written=0,
     one_tap=0.55,
     strip_tap=0.515,
+    joined_tap=0.47,
     several_taps=(0.65, 0.65),
     wide_columns=1.35,
     through_sums=1,
@@ -134,3 +141,22 @@ OTHERS = Factors(
     sums_vector=0,
     stream_speed=7,
 )
+AVX512 = OTHERS._replace(
+    tap=1.2,
+    tile=75,
+    written={2: 1.26, 4: 0.44, 8: 0.6},
+    filled=0.26,
+    pointers=6.9,
+    images=1.07,
+    one_tap=0.48,
+    strip_tap=0.5,
+    joined_tap=0.45,
+    wide_columns=1.175,
+    one_pass_copied={2: 0, 4: 0.3, 8: 0},
+    read={2: 0.425, 4: 0.3, 8: 0.6},
+    line={2: 24, 4: 8, 8: 8},
+    sums_row=(64, 54, 8),
+    sums_vector=3,
+    stream_speed=4.2,
+)
+OF_LEVELS = {"avx512_bf16": AVX512_BF16, "avx512": AVX512, "amx": AVX512}

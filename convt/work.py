@@ -6,7 +6,7 @@ from functools import cached_property
 
 from convt._box_table import TOGETHER, columns_gain_in_place, row_tile
 from convt._levels import TileLimits
-from convt.cost_factors import AVX512_BF16, OTHERS, Factors
+from convt.cost_factors import OF_LEVELS, OTHERS, Factors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps
@@ -99,7 +99,7 @@ class Work:
     @property
     def factors(self) -> Factors:
         """Those of estimates."""
-        return AVX512_BF16 if self.isa == "avx512_bf16" else OTHERS
+        return OF_LEVELS.get(self.isa, OTHERS)
 
     @property
     def row_tiles(self) -> bool:
