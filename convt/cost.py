@@ -106,14 +106,15 @@ PRODUCTS = {1: 1, 2: 4, 3: 6}
 # Of one product of two tile registers on random data, and of storing one.
 TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
 # The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
-# ends within a tile.
+# ends within a tile. Chosen with the factors of `amx`.
 ONE_PASS_CYCLES = {1: 29, 2: 80, 3: 140}
 ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 100}
 ONE_PASS_ROW_CYCLES = 1.6  # and a byte of an element
 # The same product row by row, where loads of several taps straddle cache lines. 262 layers, most random, whose
 # estimates are half to twice those of the best other path took, by the lesser of both, 1.005 (bfloat16), 1.011
-# (float16) and 1.004 times as long as by the faster one (float32), never row by row 1.048, 1.019 and 1.009.
-SEVERAL_TAPS_CYCLES = {1: 33, 2: 115, 3: 186}
+# (float16) and 1.004 times as long as by the faster one (float32), never row by row 1.048, 1.019 and 1.009. With
+# 33 for one piece, that is.
+SEVERAL_TAPS_CYCLES = {1: 32, 2: 115, 3: 186}
 # The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
 # pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
 # Rows of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).

@@ -91,7 +91,7 @@ def bits(array):
 
 def assert_same_bits(array, wanted):
     if not np.array_equal(bits(array), bits(wanted)):  # a tenth of the time of the report
-        np.testing.assert_array_equal(bits(array), bits(wanted))
+        np.testing.assert_array_equal(bits(array), bits(wanted), strict=True)
 
 
 def before_unreadable(array):
