@@ -3,7 +3,7 @@
 Those of the level `avx512_bf16`, which only AMD's processors run, are chosen for the least loss of time by choices
 between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). So are
 those of `avx512` and `amx` for the latter and 700 random ones (Xeon with AMX; all dtypes, and float32 as
-`avx512`). Choices on 200 others take 1.038 (float32, before 1.056), 1.022 (float64, 1.026), 1.033
+`avx512`). Choices on 173 to 216 others take 1.038 (float32, before 1.056), 1.022 (float64, 1.026), 1.033
 (float16, 1.040), 1.018 (bfloat16, 1.018) and, of float32 as `avx512`, 1.033 times as long as the best (1.041).
 Those of others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
 """
