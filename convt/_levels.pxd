@@ -267,7 +267,6 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t stream_bytes
         int native_rows
         Py_ssize_t halves_stream_bytes
-        Py_ssize_t places_stream_bytes
         Py_ssize_t fetch_bytes
     const convt_level convt_levels[]
 

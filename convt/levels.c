@@ -29,13 +29,12 @@ const convt_level convt_levels[] = {
        whose rows are not whole vectors (14x14 and 18x18 images, Zen 5) took 0.84 to 0.98 of the time from 9.6 MB
        on, 1.01 to 1.05 up to 8 MB. */
     LEVEL(avx512_bf16, avx512, avx512_bf16, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 8,
-          .halves_stream_bytes = 1 << 21, .places_stream_bytes = 1 << 21, .fetch_bytes = 1 << 23),
+          .halves_stream_bytes = 1 << 21, .fetch_bytes = 1 << 23),
 #endif
 #ifdef CONVT_AMX
-    /* Kernel = stride in bfloat16 took 0.957 and 0.977 of the time past the caches, 0.77 to 1.11 (41 layers, twice);
-       two pieces 0.993, rows in tile registers 0.88 to 1.09, one place a cell 1.2, other halves 1.0 to 1.13. */
+    /* Halves past the caches took 1.0 to 1.13 of the time, but for those of PLACES_STREAM_BYTES (_box_compute.pyx). */
     LEVEL(amx, avx512, amx, .stream_bytes = AVX512_STREAM_BYTES, .native_rows = 4, .halves_stream_bytes = PTRDIFF_MAX,
-          .places_stream_bytes = 1 << 21, .fetch_bytes = PTRDIFF_MAX),
+          .fetch_bytes = PTRDIFF_MAX),
 #endif
 #ifdef CONVT_NEON
     LEVEL(neon, neon, no, .stream_bytes = 1 << 21, .native_rows = 4),

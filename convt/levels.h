@@ -224,7 +224,6 @@ typedef struct {
     int native_rows;        /* channels of weights that `native` reads at once and fetches: 4 or 8 */
     /* Where there are tiles: */
     ptrdiff_t halves_stream_bytes; /* results of halves of so many pass the caches */
-    ptrdiff_t places_stream_bytes; /* and of one piece, of cells of one tap with several outputs in a row */
     ptrdiff_t fetch_bytes;         /* of results of so many, lines written in parts are fetched before the products */
 } convt_level;
 
