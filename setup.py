@@ -31,12 +31,10 @@ DIRECTIVES = {
 
 PROBE = r"""
 #include <omp.h>
-#include <stdio.h>
 int main(void) {
     int threads = 0;
     #pragma omp parallel num_threads(2) reduction(+ : threads)
     threads += 1;
-    printf("%d", threads);
     return threads < 1;
 }
 """

@@ -13,8 +13,8 @@ The way through the package, top to bottom; each floor knows only those below::
     cost_factors              what of the estimates differs between levels
     _box_compute              the vectorised levels: tasks of boxes; Cython and OpenMP
     _box_one_pass             boxes multiplied and stored at once
-    _box_input, _box_output   their input packed, their outputs stored
-    _box_along_channels, _box_along_positions    the products in between, by what lanes lie along
+    _box_along_channels, _box_along_positions    their products, by what lanes lie along
+    _box_input, _box_output   their input packed before, their outputs stored after
     _weight_panels            weights that are used once, read or packed when they are multiplied
     _box_weights              their packed weights
     _given_weights            weights as they are given: read, looked at, fetched

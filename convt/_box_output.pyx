@@ -153,10 +153,11 @@ cdef void store_channels(
     cdef const real_t *sums[MAX_LINE]  # of the next outputs
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
-    while channels > 1 and operands.y_strides[1] == item and done < total:
-        list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, 1, sums)
-        store_place(table, operands, channels, bias, <real_t *> sums[0], y + done * step)
-        done += 1
+    if channels > 1 and operands.y_strides[1] == item:  # the channels of a place are a row
+        for done in range(total):
+            list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, 1, sums)
+            store_place(table, operands, channels, bias, <real_t *> sums[0], y + done * step)
+        return
     while done < total:
         n = min(most, total - done)
         # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.

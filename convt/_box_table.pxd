@@ -142,7 +142,6 @@ cdef class BoxTable:
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
-    cdef Py_ssize_t vectors_of(self, Py_ssize_t rows) noexcept nogil
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil
     cdef Py_ssize_t padded(self, Py_ssize_t n) noexcept nogil

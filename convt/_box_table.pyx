@@ -7,13 +7,12 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, FAR_PAGE, MANY_COLUMNS, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
+    CACHE_LINE, FAR_PAGE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
     PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, stream_bytes
 from convt.dtypes import ITEMSIZE
-from convt.one_pass import fill_tiles
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines, taps_of_pair
 from convt.tiling import TapClass, taps_of_row
 
@@ -27,6 +26,10 @@ cpdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together)
     cdef Py_ssize_t tiles = (left + most - 1) // most
     cdef Py_ssize_t rows = (left + tiles - 1) // tiles, whole = (rows + together - 1) // together * together
     return whole if left % together == 0 and whole <= most else rows
+
+
+cdef enum:
+    MANY_COLUMNS = 64  # of columns first, whose tiles each read all channels again
 
 
 cpdef bint columns_gain_in_place(
@@ -101,7 +104,7 @@ cdef class BoxTable:
         if self.one_pass and not self.pieces:
             self.count_output_tiles()
             self.size_strips()
-            self.border_lines = 1 if fill_tiles(layout, work.limits) else self.tile_vectors
+            self.border_lines = 1 if layout.rows_fill_tiles(work.limits) else self.tile_vectors
         self.list_offsets()
         self.size_scratch(ITEMSIZE[work.dtype] == 2)
 
@@ -355,13 +358,9 @@ cdef class BoxTable:
             return min(self.whole_tile, self.padded(left))
         return row_tile(left, self.most_rows, self.together)
 
-    cdef Py_ssize_t vectors_of(self, Py_ssize_t rows) noexcept nogil:
-        """Vectors of positions of a tile of so many rows."""
-        return tile_vectors(self.most_sums, rows)
-
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil:
         """Positions of about so many vectors, lanes along these: whole tiles of the first columns."""
-        cdef Py_ssize_t of_tile = self.vectors_of(self.tile_width(self.columns(self.products, 0, 0)))
+        cdef Py_ssize_t of_tile = tile_vectors(self.most_sums, self.tile_width(self.columns(self.products, 0, 0)))
         return max(1, (vectors + of_tile - 1) // of_tile) * of_tile * self.lanes
 
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil:

@@ -59,10 +59,10 @@ cdef inline void read_row(
     cdef Py_ssize_t i
     if stride == sizeof(storage_t):  # apart, because this one vectorises
         for i in range(n):
-            row[i] = widen(source + i, row[i])
+            row[i] = widen(source + i, <sum_t> 0)
     else:
         for i in range(n):
-            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), row[i])
+            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), <sum_t> 0)
 
 
 cdef inline void write_row(

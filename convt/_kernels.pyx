@@ -258,7 +258,7 @@ cdef void run_task(
     cdef Py_ssize_t g = task // bands // tiles % table.group
     cdef Py_ssize_t image = task // bands // tiles // table.group
     cdef int64_t output = table.axes[operands.spatial - 1, OUTPUT]
-    cdef int64_t strip_size = ROW_STRIP * table.axes[operands.spatial - 1, STRIDE]
+    cdef int64_t stride = table.axes[operands.spatial - 1, STRIDE]
     cdef Py_ssize_t strips = table.rows * table.strips_per_row
     cdef Py_ssize_t n, of_row, row_offset
     cdef Strip strip
@@ -278,8 +278,8 @@ cdef void run_task(
         strip.n_outer = list_outer_taps(table, operands, n // table.strips_per_row, outer, &row_offset)
         strip.y = y + row_offset
         of_row = n % table.strips_per_row
-        strip.begin = of_row * strip_size
-        strip.end = output if of_row == table.strips_per_row - 1 else strip.begin + strip_size
+        strip.begin = of_row * ROW_STRIP * stride
+        strip.end = output if of_row == table.strips_per_row - 1 else (of_row + 1) * ROW_STRIP * stride
         compute_strip(table, operands, &strip, tile_weights, &bias[g, t, 0], sums)
 
 

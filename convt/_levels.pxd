@@ -21,9 +21,6 @@ cpdef enum:
     ROW_TILE = 8  # channels of a phase of a row: a widened row costs about as much as one channel's products
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
-    PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
-    FAR_PAGE = 1 << 16  # and in few sets of a second-level one
-    MANY_COLUMNS = 64  # of columns first, whose tiles each read all channels again
 
 cdef extern from "levels.h" nogil:
     bint is_amd "convt_is_amd" ()
@@ -36,7 +33,6 @@ cdef extern from "levels.h" nogil:
         MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
         CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
-        PIECE_STEP "CONVT_PIECE_STEP"
         PLACE_UNIT "CONVT_PLACE_UNIT"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
@@ -49,6 +45,8 @@ cdef extern from "levels.h" nogil:
         const uint8_t *users
         const uint8_t *runs
     enum:
+        PIECE_STEP "CONVT_PIECE_STEP"
+        TILE_FLOATS "CONVT_TILE_FLOATS"
         ONE_CLASS "CONVT_ONE_CLASS"
         TWO_CLASSES "CONVT_TWO_CLASSES"
         SHARED_LOADS "CONVT_SHARED_LOADS"
@@ -275,8 +273,9 @@ ctypedef fused real_t:
     double
 
 cdef enum:
+    PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
+    FAR_PAGE = 1 << 16  # and in few sets of a second-level one
     TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
-    TILE_FLOATS = 256  # of memory that one tile register holds
 
 # Whether the processor reads long rows best if nobody fetches them early: Zen 5 and later.
 cdef bint READS_AHEAD

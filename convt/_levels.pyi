@@ -16,13 +16,9 @@ LONG_ROW: int
 ROW_TILE: int
 ROW_STRIP: int
 CACHE_LINE: int
-PAGE: int
-FAR_PAGE: int
-MANY_COLUMNS: int
 MOST_ZEROS: int
 MOST_RUN: int
 CHECKED_POSITIONS: int
-PIECE_STEP: int
 PLACE_UNIT: int
 
 def levels() -> list[str]: ...

@@ -19,11 +19,12 @@ from convt.cost import CACHED_WEIGHTS, estimate
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps, merge_taps
-from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
+from convt.one_pass import TILE_PLACES
+from convt.paths import CHANNEL_TILES, CHANNELS, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import all_in_half_tiles, tile_vectors
 from convt.tiling import MOST_PLACES, BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
-from convt.work import Work
+from convt.work import Work, in_row_tiles
 
 # Bytes per thread of a box's packed input.
 INPUT_BYTES = 1 << 20
@@ -109,19 +110,19 @@ class Boxes(NamedTuple):
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
         if in_row_tiles(path, cells):
             too_many = cells.places > MAX_OUTER * cells.inner_places
-            if limits.unit == 1 or too_many or cells.inner_places not in (1, 2, 4, 8):
+            if limits.unit == 1 or too_many or cells.inner_places not in TILE_PLACES:
                 return None
             cells = cells.of_single_places()
         item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
-        weights_bytes = channels * in_channels * geometry.kernel_positions * item
+        group_weights_bytes = channels * in_channels * geometry.kernel_positions * item
         merged = None
-        in_order = once and geometry.group * weights_bytes >= LEAST_ORDER_BYTES
+        in_order = once and geometry.group * group_weights_bytes >= LEAST_ORDER_BYTES
         if path == CHANNEL_TILES and limits.unit > 1 and not in_order:
             kept = geometry.kernel_positions <= MOST_PLACES
             merged = (merge_taps if kept else merge_taps.__wrapped__)(cells.classes, in_channels, pieces)
         if merged:
             cells = cells._replace(classes=merged.classes)
-        budgets = input_budgets(path, in_channels * item, weights_bytes, cells.counts[-1] // limits.lanes)
+        budgets = input_budgets(path, in_channels * item, group_weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
@@ -192,8 +193,8 @@ class Boxes(NamedTuple):
     def blocks_fit_panels(self, threads: int) -> bool:
         """Whether `pack_whole_vectors` of _box_weights can pack the blocks, and threads get equal shares."""
         work = self.work
-        channels, vectors = work.geometry.group_outputs, work.lanes
-        whole_vectors = work.block % vectors == channels % vectors == 0 and work.kernel > 1
+        channels, lanes = work.geometry.group_outputs, work.lanes
+        whole_vectors = work.block % lanes == channels % lanes == 0 and work.kernel > 1
         # 5 blocks for 2 threads took 1.14 times as long as 2 boxes.
         parts = even_parts(work.geometry.group, threads)
         equal_shares = -(-work.blocks // parts) * parts <= EQUAL_SHARES * work.blocks
@@ -258,11 +259,6 @@ class Boxes(NamedTuple):
             lengths = (-(-layout.boxes_along // parts) for parts in range(1, 4 * threads + 1))
             layout = min((layout._replace(chain=length) for length in lengths), key=time)
         return self._replace(work=replace(self.work, layout=layout))
-
-
-def in_row_tiles(path: Path, cells: Cells) -> bool:
-    """Whether tiles, lanes along positions, are of a row of cells each: of several taps they begin anywhere."""
-    return path == POSITION_TILES and cells.several_taps
 
 
 def block_channels(
@@ -374,9 +370,9 @@ def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors:
 def keeps_for_next(path: Path, layout: BoxLayout, span: tuple[int, int], one_block: bool) -> bool:
     """Whether a box keeps what the next one along axis 1 shares with it, `span` being the shifts on that axis.
 
-    Columns first keep products, if one block of channels has them all; along channels, where packing is costly, so
-    are the places of the input that are packed, if they are not few. (An image is cut up only where a box holds no
-    other.)
+    Columns first keep products, if one block of channels has them all. Along channels, where packing is costly,
+    boxes keep the packed places that they share, if these are not few. (An image is cut up only where a box holds
+    no other.)
     """
     if path.columns_first:
         return not path.along_channels and one_block

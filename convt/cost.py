@@ -27,7 +27,7 @@ from convt.cost_factors import OTHERS
 from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
-from convt.one_pass import fill_tiles
+from convt.one_pass import INTERLEAVED_PLACES
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
@@ -69,7 +69,6 @@ FEW_COLUMNS = 32  # of columns first
 # random layers of float32 and 30 of float64 whose path changed with it, most of few channels, took 0.79 and 0.81
 # of the time (0.37 to 1.08).
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
-ADDED_TILE_CYCLES = 2  # a vector of products of tiles, lanes along channels
 APART_CYCLES = 10  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
 
@@ -103,34 +102,10 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
-# Of one product of two tile registers on random data, and of storing one.
-TILE_CYCLES, TILE_STORE_CYCLES = 17, 60
-# The same with lanes along positions in one pass, stored as outputs, by the pieces; more where a row of outputs
-# ends within a tile. Chosen with the factors of `amx`.
-ONE_PASS_CYCLES = {1: 29, 2: 80, 3: 140}
-ONE_PASS_STORE_CYCLES = {1: 107, 2: 145, 3: 100}
-ONE_PASS_ROW_CYCLES = 1.6  # and a byte of an element
-# The same product row by row, where loads of several taps straddle cache lines. 262 layers, most random, whose
-# estimates are half to twice those of the best other path took, by the lesser of both, 1.005 (bfloat16), 1.011
-# (float16) and 1.004 times as long as by the faster one (float32), never row by row 1.048, 1.019 and 1.009. With
-# 33 for one piece, that is.
-SEVERAL_TAPS_CYCLES = {1: 32, 2: 115, 3: 186}
-# The same product as dot products in vectors, beginning a tap of it, storing its sums, and a row of outputs in one
-# pass. The chosen path takes 1.01 to 1.02 times as long as the best with them (430 layers, most random, Zen 5).
-# Rows of 10 to 60 outputs took 1 to 5 cycles each (890 layers, Zen 4).
-DOT_CYCLES, DOT_TAP_CYCLES, DOT_STORE_CYCLES, DOT_ROW_CYCLES = 162, 6, 30, 4
-# Times that, of runs of images. With it, and boxes that are in part empty counted for as much as they are, choices
-# between the paths of 491 layers take 1.009 times as long as the best, not 1.011 (Zen 4).
-DOT_IMAGES_TIME = 0.95
-DOT_PACKING_CYCLES = 0.2  # an element: these are not split
+# Of so many tile registers' pieces of input and weights those of two each fit the first-level cache together.
+NEAR_REGISTERS = 16
+DOT_ROW_CYCLES = 4  # a row of dot products' outputs in one pass: 1 to 5 cycles (rows of 10 to 60, Zen 4)
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
-# To pack two channels of 16 positions, more for each piece, and to begin a line of them; of columns first to add
-# up 16 products. In tile registers 80 random layers took 1.08 (float32) and 1.03 (bfloat16) times as long as by
-# their best paths without these, with 4, 8 and 20 1.03 and 1.01; dot products 1.02 as before (Zen 4, 120 layers).
-# With 8 and 4 350 layers that they were fitted to took 1.031 instead of 1.042 (float32), 200 of float16 1.019
-# instead of 1.024; 300 others 1.040 as before, 200 1.018 instead of 1.025 (Xeon with AMX).
-PAIRS_CYCLES, PIECE_PAIRS_CYCLES, PAIRS_LINE_CYCLES = 8, 4, 20
-ADDING_CYCLES = 5
 
 # What up to so many columns of so many channels wait for their input, columns first where it lies, times what
 # others do. Of 400 random layers of few outputs 36 (float32) and 31 (float64) go another way so: 0.84 and 0.88 of
@@ -177,7 +152,7 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     looks = parts * math.prod(axis.output * axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
     taps *= geometry.group_inputs
-    outputs = ROW_OUTPUT_CYCLES * math.prod(geometry.output_shape)
+    outputs = ROW_OUTPUT_CYCLES * geometry.outputs
     looks, taps, macs = (min(n, INT64_MAX) for n in (looks, taps, geometry.macs))  # more is no float, of many axes
     return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * macs + outputs
 
@@ -192,7 +167,7 @@ def packing_cycles(work: Work) -> float:
     if path.tiles and not path.along_channels:
         return pairs_packed(work, places)
     if path.tiles:
-        of_element = DOT_PACKING_CYCLES if work.dots else 0.3 + 0.25 * work.pieces
+        of_element = work.tile_factors.packed + work.tile_factors.packed_piece * work.pieces
         if not work.dots:  # few channels take as long as half of what a register holds
             packed = max(packed, places * TILE_CHANNELS / 2)
         return (1.5 if path.image_runs else 1) * of_element * packed
@@ -221,8 +196,8 @@ def pairs_packed(work: Work, places: float) -> float:
     """Cycles to pack so many places in pairs of channels, lanes along positions."""
     lines = places / work.layout.line_and_plane[0]
     vectors = places / 16 + lines  # the last of a line filled or not
-    pairs = work.limits.pairs_of(work.in_channels, along_channels=False)
-    return pairs * ((PAIRS_CYCLES + PIECE_PAIRS_CYCLES * work.pieces) * vectors + PAIRS_LINE_CYCLES * lines)
+    pairs, factors = work.limits.pairs_of(work.in_channels, along_channels=False), work.tile_factors
+    return pairs * ((factors.pairs + factors.pairs_piece * work.pieces) * vectors + factors.pairs_line * lines)
 
 
 def readings_of_box(work: Work) -> int:
@@ -238,14 +213,14 @@ def readings_of_box(work: Work) -> int:
 def channels_stored(work: Work) -> float:
     """Cycles to write the outputs, most through transpositions."""
     path, item = work.path, ITEMSIZE[work.dtype]
-    outputs, channels = math.prod(work.geometry.output_shape), work.geometry.group_outputs
+    outputs, channels = work.geometry.outputs, work.geometry.group_outputs
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
     if work.along_places:
         return PLACES_CYCLES * outputs
     factors = OTHERS if work.dots else work.factors
     # Of a position: pointers, vectors transposed, full or not, and each channel's element written.
-    written = 0.7 if path.tiles else factors.written[item]
+    written = work.tile_factors.written if path.tiles else factors.written[item]
     if factors.slow_outputs and item > 2 and not path.tiles and outputs * item >= QUICK_OUTPUTS:
         written *= SLOW_OUTPUTS_TIME
     if path.columns_first and not path.tiles:
@@ -262,7 +237,7 @@ def channels_stored(work: Work) -> float:
 
 def positions_stored(work: Work) -> float:
     """Cycles to write the outputs, interleaved, with some cycles a row."""
-    outputs, row = math.prod(work.geometry.output_shape), work.geometry.output_shape[-1]
+    outputs, row = work.geometry.outputs, work.geometry.output_shape[-1]
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1].cells
     halves = item == 2
     # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
@@ -270,13 +245,14 @@ def positions_stored(work: Work) -> float:
     shared = not in_lines and row * item % CACHE_LINE and row * item < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
-    more = 0.0 if stride in (1, 2, 3, 4, 6, 8) else MORE_PLACES_CYCLES
+    more = 0.0 if stride in INTERLEAVED_PLACES else MORE_PLACES_CYCLES
     if work.one_pass.possible and (work.dots or work.path.words):
         threes = THREE_WORDS_CYCLES * outputs if work.path.words and stride == 3 else 0.0
         return filled + threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
-        return filled + (ONE_PASS_ROW_CYCLES * item * outputs / max(cells, 32) if rows_end else 0.0)
+        row_cycles = work.tile_factors.one_pass_row * item
+        return filled + (row_cycles * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass.possible:  # vectors, the last of a row filled or not
         vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
         written = work.factors.one_pass_written[item] * vectors
@@ -285,7 +261,7 @@ def positions_stored(work: Work) -> float:
         return filled + written * outputs
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
-        return filled + outputs * (0.65 + 0.3 * (not halves) + more + begun / row)
+        return filled + outputs * (work.tile_factors.summed + 0.3 * (not halves) + more + begun / row)
     factors = OTHERS if work.path.words else work.factors
     of_row = factors.sums_row[0 if cells < work.lanes else 1 if cells % work.lanes else 2]
     places = FEW_CELLS_CYCLES / cells if cells <= FEW_CELLS and stride > 4 else 0.0
@@ -368,7 +344,7 @@ def column_additions(work: Work) -> float:
     """Cycles to add up the products of an input, lanes along channels."""
     vectors = math.ceil(work.block / work.lanes)
     if work.path.tiles:
-        return ADDED_TILE_CYCLES * work.kernel * vectors
+        return work.tile_factors.added_columns * work.kernel * vectors
     return work.factors.added * work.kernel * (1 + vectors)
 
 
@@ -408,7 +384,7 @@ def axes_left_out(work: Work) -> range:
     """The axes at whose ends rows in one pass leave out taps: the first and the last ones that no row of a tile
     reads."""
     layout = work.layout
-    across = not (fill_tiles(layout, work.limits) or work.one_pass.joins_rows) and len(layout.axes) == 3
+    across = not (layout.rows_fill_tiles(work.limits) or work.one_pass.joins_rows) and len(layout.axes) == 3
     return range(1, 2) if work.one_pass.leaves_out_taps and not across else range(0)
 
 
@@ -485,9 +461,12 @@ def tile_cycles(work: Work) -> float:
     half_tiles = layout.runs * tile.positions(layout.run_length) / 16
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     taps_and_columns = [(taps_inside(layout, c.shifts, bordered), block * len(c.places)) for c in layout.classes]
-    factor, added = 1.28 if path.image_runs else 1.2 if path.along_channels else 0.95, 0.0
+    factors, added = work.tile_factors, 0.0
+    factor = factors.along_channels if path.along_channels else factors.along_positions
+    if path.image_runs:
+        factor = factors.images
     if path.columns_first:
-        factor, half_tiles = 1.3, math.ceil(layout.new_elements / 16)
+        factor, half_tiles = factors.columns, math.ceil(layout.new_elements / 16)
         if work.dots and path.along_channels:
             # In tiles of any number: few positions took 0.37 to 1.1 of the time.
             half_tiles = tile.positions(layout.input_elements) / 16
@@ -496,21 +475,22 @@ def tile_cycles(work: Work) -> float:
             added = column_additions(work) * layout.input_elements
         else:
             kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements) / work.lanes
-            added = (ADDING_CYCLES * half_tiles + kept) * block * work.kernel
+            added = (factors.added * half_tiles + kept) * block * work.kernel
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
-    product, tap, store = TILE_CYCLES * PRODUCTS[work.pieces], 0, TILE_STORE_CYCLES
+    product, store = factors.product * PRODUCTS[work.pieces], factors.store
     depth: float = -(-work.in_channels // TILE_CHANNELS)
     if work.dots:
-        factor, product, store = DOT_IMAGES_TIME if path.image_runs else 1.0, DOT_CYCLES, DOT_STORE_CYCLES
-        tap, depth = DOT_TAP_CYCLES, math.ceil(work.in_channels / 2) / 16
+        depth = math.ceil(work.in_channels / 2) / 16
     elif work.one_pass.possible:
-        factor, product, store = 1.0, ONE_PASS_CYCLES[work.pieces], ONE_PASS_STORE_CYCLES[work.pieces]
+        factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
         if work.row_tiles:
-            product = SEVERAL_TAPS_CYCLES[work.pieces]
+            product = factors.several_taps[work.pieces]
             half_tiles = math.prod(layout.box[:-1]) * tile.positions(layout.box[-1]) / 16
+    else:
+        product *= 1 + factors.deep * max(0.0, math.log2(depth * work.pieces / NEAR_REGISTERS))
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(
-        -(-columns // unit) * unit / 16 * ((product * depth + tap) * taps + store)
+        -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
         for taps, columns in taps_and_columns
     )

@@ -36,7 +36,7 @@ def groups_cycles(work: Work) -> float:
     taps = sum(len(c.shifts) for c in layout.classes)
     cycles = GROUPS_BLOCK + GROUPS_PACKED[item] * layout.new_elements * work.lanes
     cycles += GROUPS_TAP * taps * positions + GROUPS_TILE * len(layout.classes) * tiles
-    outputs = math.prod(geometry.output_shape) / geometry.out_channels
+    outputs = geometry.outputs / geometry.out_channels
     rows = GROUPS_ROW * geometry.out_channels * outputs / geometry.output_shape[-1]
     return work.blocks * (layout.boxes * cycles + GROUPS_WRITTEN[item] * outputs * work.lanes) + rows
 
@@ -59,5 +59,5 @@ def positions_cycles(work: Work) -> float:
         return boxes * (packed + TAP * products + written * vectors * places)
     tap = WORDS_SUMS_TAP if work.path.words else TAP
     of_output = SUMS_ROW / geometry.output_shape[-1] + SUMS_WRITTEN
-    outputs = math.prod(geometry.output_shape)
+    outputs = geometry.outputs
     return boxes * (packed + tap * products + SUMS_CLASS * len(layout.classes)) + of_output * outputs

@@ -24,7 +24,7 @@ def _per_axis(value: int | Sequence[int], name: str, minimum: int, n: int) -> tu
     """One integer per axis from one integer, a sequence of one, or a sequence of `n`."""
     if type(value) is int:  # seen sooner than that it is no Sequence
         return (integer(value, f"{name}[0]", minimum),) * n
-    if not isinstance(value, str | bytes | Sequence) and getattr(value, "ndim", 0) == 0:
+    if not isinstance(value, Sequence) and getattr(value, "ndim", 0) == 0:
         value = (value,)  # type: ignore[assignment]
     values = integers(value, name, minimum, (1, n))
     return values * n if len(values) == 1 else values

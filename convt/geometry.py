@@ -51,6 +51,11 @@ class Geometry(NamedTuple):
     axes: tuple[Axis, ...]
 
     @property
+    def outputs(self) -> int:
+        """Elements of the output."""
+        return math.prod(self.output_shape)
+
+    @property
     def inputs(self) -> int:
         """Elements of the input."""
         return self.batch * self.in_channels * math.prod(axis.input for axis in self.axes)

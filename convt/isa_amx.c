@@ -1,8 +1,8 @@
 /* AMX: products of bfloat16 matrices, summed in float32, in tiles of 16 rows of 64 bytes.
 
    Six of the nine products of three pieces are made: the other three are below 2^-25 of the product. Without the least
-   of the four products of two pieces, 2^-17, float16 sums that cancel would be wrong by several units. A task
-   configures the tiles of its thread before its first product and releases them after its last. */
+   of the four products of two pieces, 2^-17, float16 sums that cancel would be wrong by several units. For
+   every box the tiles of its thread are configured before its first product and released after its last. */
 
 #include "micro_common.h"
 

@@ -85,8 +85,8 @@ class Layer:
 
         Raises
         ------
-        ValueError
-            If no output of at least one element per axis exists for it.
+        TypeError, ValueError
+            If `x_shape` is no sequence of integers, or no output of at least one element per axis exists for it.
         """
         return self._rules.geometry(integers(x_shape, "x_shape", 0), "x_shape").output_shape
 
@@ -109,8 +109,8 @@ class Layer:
 
         Raises
         ------
-        ValueError
-            If no output of at least one element per axis exists for it.
+        TypeError, ValueError
+            If `x_shape` is no sequence of integers, or no output of at least one element per axis exists for it.
         """
         shape = integers(x_shape, "x_shape", 0)
         found = begin_floating()

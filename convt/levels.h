@@ -40,7 +40,7 @@ _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as
 
 /* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
    whole numbers of so many channels. */
-enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8 };
+enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8, CONVT_TILE_FLOATS = 256 /* of 16 rows of 16 pairs */ };
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN

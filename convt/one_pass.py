@@ -1,6 +1,5 @@
 """Which boxes are multiplied and stored in one pass: their sums are written as outputs, from registers."""
 
-import math
 from typing import NamedTuple
 
 from convt._levels import (
@@ -43,6 +42,8 @@ LINES_CHANNELS, LINES_BYTES = 64, 1 << 23  # of words up to which, and of result
 # Or pairs of them, of words, from which on taps beyond the border are left out. 80 layers of 2 to 24 channels took
 # 0.98 of the time (float32 and bfloat16), those of one pair 1.01.
 LEAVE_OUT_CHANNELS = 2
+INTERLEAVED_PLACES = (1, 2, 3, 4, 6, 8)  # a cell, that vectors interleave: PLACES_IN_REGISTERS of micro_common.h
+TILE_PLACES = (1, 2, 4, 8)  # and that tiles of pieces do
 FOUR_PLACES_CHANNELS = 8  # up to which rows of four places a cell are, however filled their vectors
 
 
@@ -102,13 +103,8 @@ def worth_leaving_out(
     bordered = any(axis.origin < 0 or axis.cells + axis.reach > axis.input for axis in layout.axes[1:-1])
     # Sums of products that underflow are 0 or -0 by the zeros that are multiplied, which must not depend on what
     # rows a box, and so a thread, puts together. Those of words, which are guarded, do not underflow.
-    alone = fill_tiles(layout, tile_limits(isa, dtype == "float64", 0)) and not one_pass.joins_rows
+    alone = layout.rows_fill_tiles(tile_limits(isa, dtype == "float64", 0)) and not one_pass.joins_rows
     return one_pass.possible and bordered and depth >= LEAVE_OUT_CHANNELS and (path.words or alone)
-
-
-def fill_tiles(layout: BoxLayout, limits: TileLimits) -> bool:
-    """Whether rows of cells have the vectors of a tile of all its rows of sums: each is multiplied by itself."""
-    return layout.axes[-1].cells >= limits.vectors_of(limits.rows) * limits.lanes
 
 
 def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
@@ -120,7 +116,7 @@ def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
     places = sum(len(c.places) for c in layout.classes)
     return (
         len(layout.classes) == 1
-        and layout.axes[-1].stride in (1, 2, 4, 8)
+        and layout.axes[-1].stride in TILE_PLACES
         and block * places <= ONE_PASS_COLUMNS
         and not any(axis.output % axis.stride for axis in layout.axes)
     )
@@ -211,9 +207,9 @@ def vectors_in_one_pass(
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
     halves = item == 2 and not path.words
-    if inner not in (1, 2, 3, 4, 6, 8) or (halves and in_channels > HALVES_CHANNELS):
+    if inner not in INTERLEAVED_PLACES or (halves and in_channels > HALVES_CHANNELS):
         return OnePass()
-    output_bytes = math.prod(geometry.output_shape) * item
+    output_bytes = geometry.outputs * item
     past_caches = output_bytes >= stream_bytes(isa, item == 2, in_channels)
     rows = Rows(layout, block, in_channels, item, geometry.inputs * item, limits, output_bytes, past_caches)
     if inner > 4 and (halves or not many_places_suit(rows)):

@@ -1,5 +1,7 @@
 """Weights and bias in the layouts that the kernels read."""
 
+import math
+
 import numpy as np
 
 from convt.arrays import dtype_name
@@ -22,7 +24,7 @@ def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
     """
     channels, outputs, *kernel = w.shape
     inner = kernel[-1]
-    outer = int(np.prod(kernel[:-1], dtype=np.int64))
+    outer = math.prod(kernel[:-1])
     tiles = -(-outputs // tile)
     wide = widen(w, ROW_SUM_DTYPE[w.dtype.name]).reshape(group, channels // group, outputs, outer, inner)
     packed = np.zeros((group, tiles, outer, channels // group, inner, tile), wide.dtype)

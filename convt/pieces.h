@@ -68,8 +68,6 @@ INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t 
 #undef NAME
 #undef REAL
 
-enum { CONVT_TILE_FLOATS = 256 /* of memory: 16 rows of 16 pairs */ };
-
 /* `positions` of a level. */
 typedef void convt_pieces_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,

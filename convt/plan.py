@@ -69,9 +69,7 @@ class Plan:
     def explain(self) -> Report:
         """What would run, and why, for people."""
         geometry = self.geometry
-        inputs = geometry.batch * geometry.in_channels * math.prod(a.input for a in geometry.axes)
         weights = geometry.in_channels * geometry.group_outputs * geometry.kernel_positions
-        outputs = math.prod(geometry.output_shape)
         by_axis = [phases(a.kernel, a.stride, a.dilation) for a in geometry.axes]
         return Report(
             isa=self.isa,
@@ -85,7 +83,7 @@ class Plan:
             threads=self.threads,
             workspace_bytes=self.threads * self.workspace,
             flops=2 * geometry.macs,
-            bytes=(inputs + weights + outputs) * ITEMSIZE[self.dtype],
+            bytes=(geometry.inputs + weights + geometry.outputs) * ITEMSIZE[self.dtype],
         )
 
 

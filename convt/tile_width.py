@@ -64,7 +64,7 @@ def tile_vectors(
     weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
     classes = Counter((len(c.places), len(c.shifts), taps_of_row(c.shifts, gap)) for c in cells.classes)
-    far_outputs = math.prod(geometry.output_shape) * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
+    far_outputs = geometry.outputs * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
 
     def suits(vectors: int) -> bool:
         """Whether a tile's weights make few slices and boxes have many cells, or whole images as with pairs."""

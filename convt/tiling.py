@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from convt._levels import CHECKED_POSITIONS, MAX_AXES, MOST_ZEROS
+from convt._levels import CHECKED_POSITIONS, MAX_AXES, MOST_ZEROS, TileLimits
 from convt.geometry import Axis, Geometry
 from convt.phases import phases
 
@@ -177,6 +177,10 @@ class BoxLayout(NamedTuple):
     def rows_are_runs(self) -> bool:
         """Whether a run is one row of cells."""
         return self.run_axis == len(self.steps) - 1
+
+    def rows_fill_tiles(self, limits: TileLimits) -> bool:
+        """Whether rows of cells have the vectors of a tile of all its rows of sums: each is multiplied alone."""
+        return self.axes[-1].cells >= limits.vectors_of(limits.rows) * limits.lanes
 
     @property
     def looped_axes(self) -> range:

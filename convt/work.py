@@ -6,13 +6,13 @@ from functools import cached_property
 
 from convt._box_table import TOGETHER, columns_gain_in_place, row_tile
 from convt._levels import TileLimits
-from convt.cost_factors import OF_LEVELS, OTHERS, Factors
+from convt.cost_factors import DOTS, OF_LEVELS, OTHERS, REGISTERS, Factors, TileFactors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps
 from convt.one_pass import OnePass, find_one_pass
 from convt.paths import POSITION_COLUMNS, POSITION_TILES, Path
-from convt.tiling import BoxLayout, Tile
+from convt.tiling import BoxLayout, Cells, Tile
 
 # Vectors of products that tiles may make beyond the end of a line rather than pack it: 16 images of 10x10 of 320
 # channels to 1, kernel 3, took 0.43 of the time, 32 of 5x5 of 192 to 1, kernel 4, 0.37.
@@ -94,7 +94,7 @@ class Work:
     @cached_property
     def output_bytes(self) -> int:
         """Of the result."""
-        return math.prod(self.geometry.output_shape) * ITEMSIZE[self.dtype]
+        return self.geometry.outputs * ITEMSIZE[self.dtype]
 
     @property
     def factors(self) -> Factors:
@@ -102,9 +102,14 @@ class Work:
         return OF_LEVELS.get(self.isa, OTHERS)
 
     @property
+    def tile_factors(self) -> TileFactors:
+        """Those of estimates of products of pieces."""
+        return DOTS if self.dots else REGISTERS
+
+    @property
     def row_tiles(self) -> bool:
         """Whether tiles are of a row of cells each, lanes along positions, and of several taps."""
-        return self.path == POSITION_TILES and self.layout.several_taps
+        return in_row_tiles(self.path, self.layout)
 
     @property
     def along_places(self) -> bool:
@@ -169,3 +174,8 @@ class Work:
     def one_pass(self) -> OnePass:
         """How sums in registers are written as outputs, if they are."""
         return find_one_pass(self.geometry, self.layout, self.path, self.block, self.dtype, self.isa)
+
+
+def in_row_tiles(path: Path, of: Cells | BoxLayout) -> bool:
+    """Whether tiles, lanes along positions, are of a row of cells each: of several taps they begin anywhere."""
+    return path == POSITION_TILES and of.several_taps

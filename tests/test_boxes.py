@@ -8,7 +8,7 @@ import pytest
 from cases import BFLOAT16, DTYPES, integer_data, oracle
 from hypothesis import given
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, every_way, forced, in_pieces
+from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, built, every_way, forced, in_pieces
 
 import convt
 from convt import boxes, isa, paths, planner, tiling
@@ -19,14 +19,6 @@ from convt.geometry import Axis, Geometry
 from convt.tiling import cut
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
-
-
-def built(level):
-    """Whether this build has the level; planning asks nothing of the processor."""
-    try:
-        return bool(tile_limits(level, False, 0))
-    except ValueError:
-        return False
 
 
 @pytest.mark.parametrize("size", [17, 25])

@@ -8,7 +8,6 @@ from cases import BFLOAT16, DTYPES, LAYOUTS, as_layout, integer_data, oracle
 from ways import WORD_LEVELS
 
 import convt
-from convt import isa
 from convt.coalesce import as_product, coalesce_axes
 from convt.geometry import OnnxRules
 
@@ -42,11 +41,10 @@ def test_axes_that_are_left(x_shape, w_shape, strides, pads, left):
         assert [(axis.input, axis.kernel) for axis in axes] == left
 
 
-@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.usefixtures("each_isa")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layer", LAYERS[:8], ids=str)
-def test_results_do_not_depend_on_layouts(monkeypatch, level, dtype, layer):
-    monkeypatch.setenv("CONVT_ISA", level)
+def test_results_do_not_depend_on_layouts(dtype, layer):
     x_shape, w_shape, strides, pads, _ = layer
     attributes = {"strides": strides, "pads": pads}
     rng = np.random.default_rng(0)
@@ -59,9 +57,8 @@ def test_results_do_not_depend_on_layouts(monkeypatch, level, dtype, layer):
         np.testing.assert_array_equal(out.astype(np.float64), expected, layout)
 
 
-@pytest.mark.parametrize("level", isa.available())
-def test_nothing_beside_a_cropped_out_is_written(monkeypatch, level):
-    monkeypatch.setenv("CONVT_ISA", level)
+@pytest.mark.usefixtures("each_isa")
+def test_nothing_beside_a_cropped_out_is_written():
     whole = np.full((1, 3, 8, 9), 7, np.float32)
     convt.conv_transpose(
         np.ones((1, 2, 5, 6), np.float32), np.ones((2, 3, 1, 1), np.float32), out=whole[:, :, 1:6, 2:8]
@@ -114,12 +111,11 @@ def test_images_of_one_input_are_products(x_shape, w_shape, attributes, channels
         assert product.output_shape == (9, channels, 1)
 
 
-@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.usefixtures("each_isa")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "channels last", "negative steps"])
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes", "channels"), PRODUCTS, ids=str)
-def test_products(monkeypatch, level, dtype, layout, x_shape, w_shape, attributes, channels):
-    monkeypatch.setenv("CONVT_ISA", level)
+def test_products(dtype, layout, x_shape, w_shape, attributes, channels):
     rng = np.random.default_rng(0)
     outputs = w_shape[1] * attributes.get("group", 1)
     x, w, b = (integer_data(rng, shape).astype(dtype) for shape in (x_shape, w_shape, outputs))
@@ -129,29 +125,26 @@ def test_products(monkeypatch, level, dtype, layout, x_shape, w_shape, attribute
     np.testing.assert_array_equal(out.astype(np.float64), expected)
 
 
-@pytest.mark.parametrize("level", isa.available())
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("x_shape", [(9, 70, 1, 1), (96, 64, 1, 1), (9, 300, 1, 1)], ids=str)
 @pytest.mark.parametrize("kernel", [(4, 4), (1, 256), (7, 7)], ids=str)
 @pytest.mark.parametrize("outputs", [3, 40])
-def test_products_that_are_not_packed_have_the_same_bits(monkeypatch, level, dtype, x_shape, kernel, outputs):
-    monkeypatch.setenv("CONVT_ISA", level)
+def test_products_that_are_not_packed_have_the_same_bits(each_isa, dtype, x_shape, kernel, outputs):
     rng = np.random.default_rng(0)
     shapes = x_shape, (x_shape[1], outputs, *kernel), outputs
     x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
     packed = convt.ConvTranspose(w, b)
     once, layer = convt.conv_transpose(x, w, b), packed(x)
-    if dtype == BFLOAT16 and level in WORD_LEVELS and "lanes" in packed.explain(x.shape)["kernel"]:
+    if dtype == BFLOAT16 and each_isa in WORD_LEVELS and "lanes" in packed.explain(x.shape)["kernel"]:
         # The layer multiplies floats where one call may multiply pieces: sums in another order, rounded.
         np.testing.assert_allclose(once.astype(np.float64), layer.astype(np.float64), rtol=2**-7, atol=1e-4)
     else:
         assert once.tobytes() == layer.tobytes()
 
 
-@pytest.mark.parametrize("level", isa.available())
+@pytest.mark.usefixtures("each_isa")
 @pytest.mark.parametrize("kernel", [1, 4])
-def test_no_input_is_not_one_input(monkeypatch, level, kernel):
-    monkeypatch.setenv("CONVT_ISA", level)
+def test_no_input_is_not_one_input(kernel):
     w, b = np.ones((2, 3, kernel), np.float32), np.arange(3, dtype=np.float32)
     y = convt.ConvTranspose(w, b, output_shape=[kernel])(np.ones((1, 2, 0), np.float32))
     np.testing.assert_array_equal(y, np.broadcast_to(b[:, None], (1, 3, kernel)))

@@ -96,7 +96,7 @@ def test_real_data_is_within_the_bound_and_the_same_for_any_threads(level, confi
     assert_same_bits(again, y)
     assert_same_bits(packed_anew, y)
     error = np.abs(y.astype(np.float64) - oracle(x, w, b, attributes))
-    assert (error <= error_bound(x, w, b, attributes, 1)).all()
+    assert (error <= error_bound(x, w, b, attributes)).all()
 
 
 @every_level

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import BFLOAT16
 
 import convt
 from convt import functional
@@ -111,6 +112,5 @@ def test_one_image_without_a_batch(n, function):
 
 
 def test_bfloat16_needs_no_opset():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    x = ramp(1, 2, 3).astype(ml_dtypes.bfloat16)
-    assert functional.conv_transpose1d(x, ramp(2, 1, 1).astype(ml_dtypes.bfloat16)).dtype == x.dtype
+    x = ramp(1, 2, 3).astype(BFLOAT16)
+    assert functional.conv_transpose1d(x, ramp(2, 1, 1).astype(BFLOAT16)).dtype == x.dtype

@@ -213,7 +213,7 @@ def test_cells_are_multiplied_where_they_lie(level, dtype, layout, x_shape, w_sh
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_joined_rows_of_images_that_overlap_are_not_read_beyond_the_end(level, dtype):
     """A last row ends within less than a vector of the end, but all rows together within more."""
-    width = 3 * tile_limits(level, dtype == np.float64, 0)[0] // 4
+    width = 3 * tile_limits(level, dtype == np.float64, 0).lanes // 4
     rng = np.random.default_rng(0)
     memory = before_unreadable(integer_data(rng, 2 * 3 * width + 4).astype(dtype))
     steps = [n * memory.itemsize for n in (4, 3 * width, width, 1)]

@@ -125,8 +125,3 @@ def test_explain_counts():
 @pytest.mark.parametrize("shape", [(1, 6, 16, 16), (1, 6, 256, 256), (16, 6, 1024, 4096)])
 def test_workspace_is_bounded_whatever_the_image_and_batch(shape):
     assert layer(n_threads=1).explain(shape)["workspace_bytes"] <= 4 * 2**20
-
-
-def test_output_shape_of_impossible_input():
-    with pytest.raises(ValueError, match=r"^x"):
-        layer().output_shape((1, 6, 4))

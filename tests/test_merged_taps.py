@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from cases import LAYOUTS, as_layout, integers, oracle
-from ways import check_bits_stay, forced, ways_in_tile_registers
+from ways import built, check_bits_stay, forced, ways_in_tile_registers
 
 import convt
-from convt._levels import TILE_CHANNELS, levels
+from convt._levels import TILE_CHANNELS
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
 from convt.merged_taps import MERGED_PART, merge_taps
@@ -132,7 +132,7 @@ def test_pads_that_follow_from_the_size_pack_weights_anew(way, dtype):
             np.testing.assert_array_equal(layer(x), wanted.astype(dtype))
 
 
-@pytest.mark.skipif("amx" not in levels(), reason="a build without tile registers")
+@pytest.mark.skipif(not built("amx"), reason="a build without tile registers")
 @pytest.mark.parametrize(("outputs", "merged"), [(40, True), (400, False)])
 def test_one_call_leaves_large_weights_as_they_are(outputs, merged):
     geometry = Geometry(1, 1, 16, outputs, (axis(20, 4, 2, pad=1),) * 2)

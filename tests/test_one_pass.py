@@ -289,7 +289,7 @@ JOINED_WIDTHS = {2: [3, 3, 3, 105, 3], 4: [5, 9, 13, 105, 6], 8: [9, 19, 26, 105
 def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop, width, monkeypatch):
     """Long ones only if outputs pass the caches, of words only whole pairs of outputs, a vector or more."""
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes, but of the smallest cases
-    widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0)[0]]
+    widths = JOINED_WIDTHS[tile_limits(level, dtype == np.float64, 0).lanes]
     x, w, b, attributes, wanted = joined_case(dtype, (*x_shape, widths[width]), kernel, crop)
     joined = width != 3 or wanted.nbytes >= stream_bytes(level, wanted.itemsize == 2, x_shape[1])
     joined = joined and (kernel[-1] != 3 or three_in_one_pass(level, dtype))
@@ -310,7 +310,7 @@ def test_rows_that_are_joined(level, path, dtype, layouts, x_shape, kernel, crop
 @pytest.mark.parametrize("offset", [1, 2, 8, 16])
 def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows, kernel, offset):
     """Of whole vectors, past the caches only where these are aligned."""
-    width = 96 + tile_limits(level, dtype == np.float64, 0)[0] // 2  # a vector is left half filled
+    width = 96 + tile_limits(level, dtype == np.float64, 0).lanes // 2  # a vector is left half filled
     x, w, b, attributes, wanted = joined_case(dtype, (batch, 20, rows, width), kernel, 0)
     assert (wanted.nbytes >= stream_bytes(level, wanted.itemsize == 2, 20)) == (batch > 1)
     memory = empty_aligned((wanted.size + 64,), wanted.dtype)
@@ -334,7 +334,7 @@ def test_joined_rows_are_written_to_any_address(level, path, dtype, batch, rows,
 @pytest.mark.parametrize("rows", [6, 250])
 def test_joined_rows_of_few_channels(level, dtype, layout, channels, outputs, kernel, rows):
     """They are read where they lie, or packed in boxes of rows."""
-    width = 16 + tile_limits(level, dtype == np.float64, 0)[0] // 2
+    width = 16 + tile_limits(level, dtype == np.float64, 0).lanes // 2
     rng = np.random.default_rng(0)
     x, w, b = (
         integer_data(rng, shape)
@@ -392,7 +392,7 @@ def test_rows_of_several_taps_none_of_which_lies_along_them_are_joined(
     level, path, dtype, layouts, rows, kernel, stride, pads, monkeypatch
 ):
     monkeypatch.setattr(tiling, "SUMS_BYTES", 1 << 17)  # several boxes
-    width = {2: 3, 4: 9, 8: 26, 16: 38}[tile_limits(level, dtype == np.float64, 0)[0]]
+    width = {2: 3, 4: 9, 8: 26, 16: 38}[tile_limits(level, dtype == np.float64, 0).lanes]
     rng = np.random.default_rng(0)
     x, w, b = (integer_data(rng, shape) for shape in ((2, 40, *rows, width), (40, 24, *kernel), 24))
     attributes = {"strides": stride, "pads": pads}
@@ -407,7 +407,7 @@ def test_rows_of_several_taps_none_of_which_lies_along_them_are_joined(
     assert_nothing_beside(out)
 
 
-@pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0)[0] == 16])
+@pytest.mark.parametrize("level", [level for level in VECTOR_LEVELS if tile_limits(level, False, 0).lanes == 16])
 @pytest.mark.parametrize(
     ("channels", "width", "joined"),
     [(24, 184, True), (24, 185, False), (256, 185, True), (24, 192, False), (256, 192, True)],
@@ -471,7 +471,7 @@ def test_long_rows_that_do_not_pass_the_caches_are_not_joined(level):
 
 def three_in_one_pass(level, dtype):
     """Whether rows of three outputs a cell are written in one pass: if vectors, of sums, are cache lines."""
-    return tile_limits(level, dtype == np.float64, 0)[0] * (8 if dtype == np.float64 else 4) == 64
+    return tile_limits(level, dtype == np.float64, 0).lanes * (8 if dtype == np.float64 else 4) == 64
 
 
 def joined_case(dtype, x_shape, kernel, crop):

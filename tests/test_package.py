@@ -114,7 +114,8 @@ def test_commands_name_a_variable_that_is_unusable(command, variable, monkeypatc
 
 
 def test_demo_writes_the_picture(tmp_path, capsys):
-    image = pytest.importorskip("matplotlib.image", reason="needs the demo extra")
+    from matplotlib import image
+
     picture = tmp_path / "picture.png"
     assert main(["demo", "--output", str(picture)]) == 0
     assert image.imread(picture).shape[:2] == (3 * 190, 2 * 3 * 230)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from cases import LAYOUTS, as_layout, integers, oracle
-from ways import assert_same_bits, check_bits_stay, forced, ways_in_tile_registers
+from ways import assert_same_bits, built, check_bits_stay, forced, ways_in_tile_registers
 
 import convt
-from convt._levels import MAX_OUTER, levels
+from convt._levels import MAX_OUTER
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
 from convt.paths import POSITION_TILES
@@ -94,7 +94,7 @@ def test_taps_of_a_pair(first, second, wanted):
     assert taps_of_pair(first, second) == wanted
 
 
-@pytest.mark.skipif("amx" not in levels(), reason="a build without tile registers")
+@pytest.mark.skipif(not built("amx"), reason="a build without tile registers")
 @pytest.mark.parametrize(("strides", "possible"), [((2, 2), True), ((2, 3), False), ((2 * MAX_OUTER, 2), False)])
 def test_cells_have_few_rows_of_as_many_places_as_can_be_interleaved(strides, possible):
     axes = tuple(Axis(9, s + 1, s, 1, 0, 9 * s + 1) for s in strides)
