@@ -40,7 +40,7 @@ def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | N
     if type(values) is not list and type(values) is not tuple:  # both faster to see than any Sequence
         if hasattr(values, "tolist"):
             values = values.tolist()
-        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sequence):
             raise TypeError(f"{name}: expected a sequence of integers, got {shown(values)}")
     if lengths is not None and len(values) not in lengths:
         wanted = " or ".join(map(str, sorted(set(lengths))))

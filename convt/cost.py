@@ -102,8 +102,6 @@ NEAR_TILE = 3 << 19  # bytes of a tile of columns that stay in the second-level 
 
 # Products of bfloat16 pieces that an element's product is made of, by the pieces of an element.
 PRODUCTS = {1: 1, 2: 4, 3: 6}
-# Of so many tile registers' pieces of input and weights those of two each fit the first-level cache together.
-NEAR_REGISTERS = 16
 DOT_ROW_CYCLES = 4  # a row of dot products' outputs in one pass: 1 to 5 cycles (rows of 10 to 60, Zen 4)
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 
@@ -487,8 +485,6 @@ def tile_cycles(work: Work) -> float:
         if work.row_tiles:
             product = factors.several_taps[work.pieces]
             half_tiles = math.prod(layout.box[:-1]) * tile.positions(layout.box[-1]) / 16
-    else:
-        product *= 1 + factors.deep * max(0.0, math.log2(depth * work.pieces / NEAR_REGISTERS))
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(
         -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)

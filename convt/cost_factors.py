@@ -172,8 +172,6 @@ class TileFactors(NamedTuple):
         store its sums.
     images, along_channels, along_positions, columns : float
         Times products: of runs of images, of other lanes along channels or positions, and of columns first.
-    deep : float
-        More of them, for each time that the pieces of all channels are twice `NEAR_REGISTERS`.
     one_pass, several_taps, one_pass_store : dict of int to float
         Products of pieces of an element with lanes along positions in one pass, the same row by row, where loads
         of several taps straddle cache lines, and to store their sums as outputs.
@@ -196,7 +194,6 @@ class TileFactors(NamedTuple):
     along_channels: float
     along_positions: float
     columns: float
-    deep: float
     one_pass: dict[int, float]
     several_taps: dict[int, float]
     one_pass_store: dict[int, float]
@@ -221,7 +218,6 @@ DOTS = TileFactors(
     along_channels=1,
     along_positions=1,
     columns=1,
-    deep=0,
     one_pass={},
     several_taps={},
     one_pass_store={},
@@ -244,7 +240,6 @@ REGISTERS = TileFactors(
     along_channels=1.2,
     along_positions=0.95,
     columns=1.3,
-    deep=0,
     one_pass={1: 29, 2: 80, 3: 140},
     several_taps={1: 32, 2: 115, 3: 186},
     one_pass_store={1: 107, 2: 145, 3: 100},

@@ -12,7 +12,7 @@ from convt.layer import ConvTranspose
 
 FACTOR = 3
 RUNS = 20
-FACE = (slice(3 * 80, 3 * 270), slice(3 * 150, 3 * 380))  # of the enlarged photograph
+FACE = (slice(FACTOR * 80, FACTOR * 270), slice(FACTOR * 150, FACTOR * 380))  # of the enlarged photograph
 
 
 def bilinear_weights(factor: int, channels: int) -> np.ndarray:
@@ -40,11 +40,12 @@ def main(output: str) -> int:
     Raises
     ------
     SystemExit
-        If the folder of `output` does not exist, or matplotlib is not installed; before anything is computed.
+        If `output` is no picture in an existing folder, or matplotlib is not installed; before anything is
+        computed.
     """
     picture = Path(output).resolve()
-    if not picture.parent.is_dir():
-        raise SystemExit(f"output: expected a file in an existing folder, got {shown(output)}")
+    if not picture.parent.is_dir() or picture.is_dir() or picture.suffix not in (".png", ".jpg"):
+        raise SystemExit(f"output: expected a .png or .jpg in an existing folder, got {shown(output)}")
     try:
         from matplotlib import cbook, image
     except ImportError:

@@ -184,6 +184,12 @@ class _Rules:
     def _check_output_shape(self, batch: int) -> None:
         """Anything about output_shape that needs the batch size."""
 
+    def _of_sizes(self, x: str) -> str:
+        """The arguments that make an output large: `x` and those that are not what they are by default."""
+        given = (("strides", 1), ("dilations", 1), ("output_padding", 0))
+        names = [self.argument(name) for name, default in given if set(getattr(self, name)) != {default}]
+        return ", ".join((x, *names, *(("output_shape",) if self.requested else ())))
+
     def geometry(self, x_shape: Sequence[int], name: str = "") -> Geometry:
         """Resolve the attributes for an input of shape ``(N, C, *I)``, which the caller gave as the argument
         `name`, if not with an input."""
@@ -200,7 +206,6 @@ class _Rules:
                 f"got shape {shown(tuple(x_shape))}"
             )
         self._check_output_shape(batch)
-        cause = f"{x}, {self.argument('strides')}" if self.requested is None else "output_shape"
         axes = []
         for a, (size, kernel, stride, dilation, extra) in enumerate(
             zip(sizes, self.kernel, self.strides, self.dilations, self.output_padding, strict=True)
@@ -215,15 +220,15 @@ class _Rules:
                 )
             if max(natural, output + pad + stride) > INT64_MAX:
                 raise ValueError(
-                    f"{cause}, {self.argument('pads')}, output_padding: sizes of spatial axis {a} "
-                    f"overflow int64: input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
-                    f"output_padding {extra}, begin pad {pad}, output {output}"
+                    f"{self._of_sizes(x)}: sizes of spatial axis {a} overflow int64: input {size}, "
+                    f"kernel {kernel}, stride {stride}, dilation {dilation}, output_padding {extra}, "
+                    f"begin pad {pad}, output {output}"
                 )
             axes.append(Axis(size, kernel, stride, dilation, pad, output))
         geometry = Geometry(batch, self.group, channels, self.out_channels, tuple(axes))
         if math.prod(max(n, 1) for n in geometry.output_shape) > MOST_OUTPUTS:
             raise ValueError(
-                f"{cause}: expected an output whose bytes int64 can count, got shape "
+                f"{self._of_sizes(x)}: expected an output whose bytes int64 can count, got shape "
                 f"{shown(geometry.output_shape)}, which overflows it"
             )
         return geometry

@@ -21,6 +21,7 @@ PRECISIONS = ("highest", "high", "medium")
 # that suit tiles of other widths.
 SHAPES_KEPT = 64
 PACKED_KEPT = 8
+MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_without")  # where a layer is unpickled or copied
 
 
 class Layer:
@@ -64,6 +65,10 @@ class Layer:
                 )
         self._n_threads = threads.check(n_threads)
         self._precision = choice(precision, "precision", PRECISIONS)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What depends on the machine, and nothing planned or packed yet."""
         self._isa = isa.choose()
         self._dtype = np.dtype(self._w.dtype.type)  # native, and the same object as other arrays' dtype
         self._ready: dict[tuple, tuple[Plan, Packed | None]] = {}
@@ -309,7 +314,8 @@ class ConvTranspose(Layer):
         )
 
     def __getstate__(self) -> dict:
-        return {name: getattr(self, "_" + name) for name in ("rules", "w", "b", "n_threads", "precision")}
+        return {name: value for name, value in vars(self).items() if name not in MADE_ANEW}
 
     def __setstate__(self, state: dict) -> None:
-        super().__init__(**state)
+        vars(self).update(state)
+        self._begin()

@@ -150,6 +150,7 @@ def output_shape(
 
     Examples
     --------
+    >>> import convt
     >>> convt.output_shape((1, 64, 56, 56), (64, 32, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
     (1, 32, 112, 112)
     """

@@ -26,10 +26,11 @@ def pack_tiles(w: np.ndarray, group: int, tile: int) -> np.ndarray:
     inner = kernel[-1]
     outer = math.prod(kernel[:-1])
     tiles = -(-outputs // tile)
-    wide = widen(w, ROW_SUM_DTYPE[w.dtype.name]).reshape(group, channels // group, outputs, outer, inner)
-    packed = np.zeros((group, tiles, outer, channels // group, inner, tile), wide.dtype)
+    dtype = ROW_SUM_DTYPE[w.dtype.name]
+    given = w.reshape(group, channels // group, outputs, outer, inner)
+    packed = np.zeros((group, tiles, outer, channels // group, inner, tile), dtype)
     for t in range(tiles):
-        part = wide[:, :, t * tile : (t + 1) * tile]
+        part = widen(given[:, :, t * tile : (t + 1) * tile], dtype)
         packed[:, t, ..., : part.shape[2]] = part.transpose(0, 3, 1, 4, 2)
     return packed
 

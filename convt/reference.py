@@ -48,7 +48,7 @@ def conv_transpose(
         If an attribute is not allowed, or an array does not fit.
     """
     x, w = as_array(x, "x", REAL), as_array(w, "w", REAL)
-    rules = OnnxRules(w.shape, **attributes)
+    rules = OnnxRules(w.shape, names=None, **attributes)
     if b is not None:
         b = as_array(b, "b", REAL)
         if b.shape != (rules.out_channels,):
@@ -88,7 +88,7 @@ def convolution_backprop_data(
         If an attribute is not allowed, or an array does not fit.
     """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
-    rules = OpenvinoRules(filter.shape, output_shape, names=OPENVINO_NAMES, **attributes)
+    rules = OpenvinoRules(filter.shape, output_shape, group=1, names=OPENVINO_NAMES, **attributes)
     return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
 
 
@@ -125,6 +125,7 @@ def group_convolution_backprop_data(
     return evaluate(data, merged, None, rules.geometry(data.shape), dtype)
 
 
+@np.errstate(all="ignore")  # what overflows or is no number is a result like any other
 def evaluate(
     x: np.ndarray, w: np.ndarray, b: np.ndarray | None, geometry: Geometry, dtype: Any = None
 ) -> np.ndarray:

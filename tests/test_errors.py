@@ -80,6 +80,7 @@ ONNX = [
     ("a stride exceeds int64", ValueError, "strides[0]:", {"strides": [2**63, 1]}),
     ("the sizes overflow int64", ValueError, f"stride {2**62}", {"strides": [2**62, 1]}),
     ("the output overflows int64", ValueError, "x, strides: ", {"strides": [2**50, 2**20]}),
+    ("dilations overflow int64", ValueError, "x, dilations: ", {"dilations": [2**62, 2**62]}),
     ("the output just overflows int64", ValueError, "output_shape: ", {"output_shape": [1, 2**60 - 1]}),
     ("dilations are too few", ValueError, "dilations:", {"dilations": [1]}),
     ("a dilation is zero", ValueError, "dilations[0]:", {"dilations": [0, 1]}),
@@ -205,6 +206,7 @@ OPENVINO = [
         f"output_padding {2**63 - 1}",
         {"output_padding": [2**63 - 1, 0]},
     ),
+    ("output_padding overflows the output", ValueError, "data, output_padding: ", {"output_padding": [2**62, 1]}),
     ("group is ONNX's", TypeError, "group", {"group": 2}),
     ("opset is ONNX's", TypeError, "opset", {"opset": 22}),
     ("pads are ONNX's", TypeError, "pads", {"pads": [1, 1, 1, 1]}),
@@ -337,6 +339,12 @@ def test_reference_mistake(error, names, mistake):
     arguments = {"x": X, "w": W, **mistake}
     with pytest.raises(error, match=f"^{names}"):
         convt.reference.conv_transpose(**arguments)
+
+
+@pytest.mark.parametrize("argument", [{"group": 1}, {"names": {}}])
+def test_reference_has_the_operators_arguments_alone(argument):
+    with pytest.raises(TypeError, match=next(iter(argument))):
+        convt.reference.convolution_backprop_data(X, W, **openvino_arguments(argument)[2])
 
 
 def test_messages_on_many_axes_stay_short():

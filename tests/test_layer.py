@@ -84,6 +84,13 @@ def test_pickle_and_copy(duplicate):
     assert repr(duplicate(one)) == repr(one)
 
 
+@pytest.mark.parametrize("duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
+def test_attributes_of_callers_are_kept(duplicate):
+    one = layer()
+    one.tag = "first"
+    assert duplicate(one).tag == "first"
+
+
 def test_repr_names_shape_and_dtype():
     assert repr(layer()) == "ConvTranspose(6 -> 10 channels, kernel (3, 3), group 2, float32)"
 

@@ -300,3 +300,9 @@ def test_float16_bias_is_added_before_rounding():
     # 2048 + 1 + 1 is a float16; 2048 + 1 is not, and rounded first, to even, the bias would tie to 2048 again.
     y = convt.conv_transpose(x, w, np.ones(1, np.float16))
     assert y.item() == 2050
+
+
+def test_the_reference_is_silent_where_the_operators_are():
+    with np.errstate(all="raise"):
+        y = convt.reference.conv_transpose(np.array([[[np.inf, 1]]]), np.array([[[0.0, 1]]]))
+    np.testing.assert_array_equal(y, [[[np.nan, np.inf, 1]]])
