@@ -212,6 +212,8 @@ cdef void compute_strip(
     cdef int64_t stride = table.axes[inner, STRIDE]
     cdef int64_t pad = table.axes[inner, PAD]
     cdef Py_ssize_t y_step = operands.y_strides[2 + inner]
+    # Between outputs of a phase; one that is alone has no next one, however large the stride.
+    cdef Py_ssize_t phase_step = min(stride, table.axes[inner, OUTPUT]) * y_step
     cdef Py_ssize_t phase, j, i
     cdef int64_t begin = strip.begin, end = strip.end, q_begin, q_end, o, o_end, gap_begin, gap_end
     for phase in range(table.n_phases):
@@ -227,7 +229,7 @@ cdef void compute_strip(
         for j in range(strip.channels):
             write(
                 operands.dtype, sums + j * ROW_STRIP, q_end - q_begin,
-                strip.y + j * operands.y_strides[1] + o * y_step, stride * y_step,
+                strip.y + j * operands.y_strides[1] + o * y_step, phase_step,
             )
     # Residues between those of the phases have no taps: bias alone.
     for phase in range(table.n_phases + 1):

@@ -302,6 +302,11 @@ def test_float16_bias_is_added_before_rounding():
     assert y.item() == 2050
 
 
+@pytest.mark.parametrize("stride", [2**55, 2**62])
+def test_strides_far_beyond_the_output(stride):
+    assert onnx(x=[2], strides=[stride], pads=[1, 0]) == [20, 200]
+
+
 def test_the_reference_is_silent_where_the_operators_are():
     with np.errstate(all="raise"):
         y = convt.reference.conv_transpose(np.array([[[np.inf, 1]]]), np.array([[[0.0, 1]]]))
