@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from convt.arguments import shown
 from convt.arrays import as_array
 from convt.dtypes import DTYPES
 from convt.geometry import OPENVINO_NAMES, Geometry, OnnxRules, OpenvinoRules, without_group_axis
 
 INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-REAL = (*DTYPES, np.dtype(np.longdouble).name, *INTEGERS)
+FLOATING = (*DTYPES, np.dtype(np.longdouble).name)
+REAL = (*FLOATING, *INTEGERS)
 
 
 def conv_transpose(
@@ -33,7 +35,8 @@ def conv_transpose(
     x, w, b : array_like
         ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; floating, integer or boolean.
     dtype : dtype, optional
-        Of the result, rounded once from float64. Default: that of `x`, float64 for what is not floating.
+        Of the result, a floating one, rounded once from float64. Default: that of `x`, float64 for what is not
+        floating.
     **attributes
         The ONNX attributes and `opset`, as in `convt.conv_transpose`.
 
@@ -45,7 +48,7 @@ def conv_transpose(
     Raises
     ------
     TypeError, ValueError
-        If an attribute is not allowed, or an array does not fit.
+        If an attribute or `dtype` is not allowed, or an array does not fit.
     """
     x, w = as_array(x, "x", REAL), as_array(w, "w", REAL)
     rules = OnnxRules(w.shape, names=None, **attributes)
@@ -85,7 +88,7 @@ def convolution_backprop_data(
     Raises
     ------
     TypeError, ValueError
-        If an attribute is not allowed, or an array does not fit.
+        If an attribute or `dtype` is not allowed, or an array does not fit.
     """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
     rules = OpenvinoRules(filter.shape, output_shape, group=1, names=OPENVINO_NAMES, **attributes)
@@ -140,6 +143,7 @@ def evaluate(
     dtype : dtype, optional
         Of the result, rounded once from float64. Default: that of `x`.
     """
+    result = result_dtype(x, dtype)
     n, g, axes = geometry.batch, geometry.group, geometry.axes
     channels, outputs = geometry.in_channels // g, geometry.out_channels // g
     sizes = [a.input for a in axes]
@@ -162,9 +166,19 @@ def evaluate(
     y[(..., *inside)] = part
     if b is not None:
         y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
+    return round_once(y, result)
+
+
+def result_dtype(x: np.ndarray, dtype: Any) -> np.dtype:
+    """`dtype` if it is a floating one; that of `x`, or float64, where none is given."""
     if dtype is None:
-        dtype = np.float64 if x.dtype.kind in "biu" else x.dtype
-    return round_once(y, np.dtype(dtype))
+        return np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
+    try:
+        if np.dtype(dtype).name in FLOATING:
+            return np.dtype(dtype)
+    except TypeError:
+        pass
+    raise TypeError(f"dtype: expected one of {', '.join(FLOATING)}, got {shown(dtype)}")
 
 
 def round_once(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

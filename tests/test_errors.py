@@ -333,6 +333,9 @@ def test_messages_stay_short(mistake):
         (TypeError, "w:", {"w": [["a"]]}),
         (ValueError, "b:", {"b": np.ones(1)}),
         (ValueError, "x:", {"x": [[1.0], [1.0, 2.0]]}),
+        (TypeError, "dtype:", {"dtype": "U5"}),
+        (TypeError, "dtype:", {"dtype": np.int8}),
+        (TypeError, "dtype:", {"dtype": []}),
     ],
 )
 def test_reference_mistake(error, names, mistake):
