@@ -36,6 +36,7 @@ cdef inline int precision_of(DType dtype) noexcept nogil:
 
 
 cdef inline sum_t widen(const storage_t *element, sum_t kind) noexcept nogil:
+    # The type of `kind` is what counts.
     if storage_t is float16_t:
         return widen_float16(element[0])
     elif storage_t is bfloat16_t:

@@ -40,12 +40,12 @@ def main(output: str) -> int:
     Raises
     ------
     SystemExit
-        If `output` is no picture in an existing folder, or matplotlib is not installed; before anything is
-        computed.
+        If the folder of `output` does not exist, or matplotlib is not installed, before anything is computed; if
+        matplotlib cannot write `output`.
     """
     picture = Path(output).resolve()
-    if not picture.parent.is_dir() or picture.is_dir() or picture.suffix not in (".png", ".jpg"):
-        raise SystemExit(f"output: expected a .png or .jpg in an existing folder, got {shown(output)}")
+    if not picture.parent.is_dir():
+        raise SystemExit(f"output: expected a file in an existing folder, got {shown(output)}")
     try:
         from matplotlib import cbook, image
     except ImportError:
@@ -72,7 +72,12 @@ def main(output: str) -> int:
     height, width = photograph.shape[:2]
     before = np.repeat(np.repeat(photograph, FACTOR, axis=0), FACTOR, axis=1)
     after = np.moveaxis((y[0].clip(0, 1) * 255).round().astype(np.uint8), 0, -1)
-    image.imsave(output, np.concatenate([before[FACE], after[FACE]], axis=1))
+    try:
+        image.imsave(output, np.concatenate([before[FACE], after[FACE]], axis=1))
+    except (KeyError, OSError, ValueError) as failure:  # KeyError: an ending that Pillow does not know
+        raise SystemExit(
+            f"output: expected a picture that can be written, got {shown(output)} ({failure})"
+        ) from None
 
     print(f"photograph   {width} x {height}, {x.shape[1]} channels, float32")
     print(f"enlarged     {y.shape[3]} x {y.shape[2]}, depthwise bilinear kernel {w.shape[2:]}, strides {FACTOR}")

@@ -21,7 +21,8 @@ PRECISIONS = ("highest", "high", "medium")
 # that suit tiles of other widths.
 SHAPES_KEPT = 64
 PACKED_KEPT = 8
-MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_without")  # where a layer is unpickled or copied
+# By `_begin`, where a layer is unpickled or copied.
+MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_without")
 
 
 class Layer:

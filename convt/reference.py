@@ -51,7 +51,7 @@ def conv_transpose(
         If an attribute or `dtype` is not allowed, or an array does not fit.
     """
     x, w = as_array(x, "x", REAL), as_array(w, "w", REAL)
-    rules = OnnxRules(w.shape, names=None, **attributes)
+    rules = OnnxRules(w.shape, names=None, **attributes)  # `names` is no attribute
     if b is not None:
         b = as_array(b, "b", REAL)
         if b.shape != (rules.out_channels,):
@@ -91,6 +91,7 @@ def convolution_backprop_data(
         If an attribute or `dtype` is not allowed, or an array does not fit.
     """
     data, filter = as_array(data, "data", REAL), as_array(filter, "filter", REAL)
+    # Neither group nor names are attributes.
     rules = OpenvinoRules(filter.shape, output_shape, group=1, names=OPENVINO_NAMES, **attributes)
     return evaluate(data, filter, None, rules.geometry(data.shape), dtype)
 
@@ -143,7 +144,7 @@ def evaluate(
     dtype : dtype, optional
         Of the result, rounded once from float64. Default: that of `x`.
     """
-    result = result_dtype(x, dtype)
+    dtype = result_dtype(x, dtype)
     n, g, axes = geometry.batch, geometry.group, geometry.axes
     channels, outputs = geometry.in_channels // g, geometry.out_channels // g
     sizes = [a.input for a in axes]
@@ -166,7 +167,7 @@ def evaluate(
     y[(..., *inside)] = part
     if b is not None:
         y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
-    return round_once(y, result)
+    return round_once(y, dtype)
 
 
 def result_dtype(x: np.ndarray, dtype: Any) -> np.dtype:

@@ -103,6 +103,12 @@ def test_demo_names_a_folder_that_does_not_exist(tmp_path):
         main(["demo", "--output", str(tmp_path / "missing" / "picture.png")])
 
 
+@pytest.mark.parametrize("name", ["", "picture.xyz"])
+def test_demo_names_a_file_that_cannot_be_written(tmp_path, name):
+    with pytest.raises(SystemExit, match=r"^output: "):
+        main(["demo", "--output", str(tmp_path / name)])
+
+
 @pytest.mark.parametrize("command", ["info", "demo"])
 @pytest.mark.parametrize("variable", ["CONVT_ISA", "CONVT_NUM_THREADS"])
 def test_commands_name_a_variable_that_is_unusable(command, variable, monkeypatch, capsys):
