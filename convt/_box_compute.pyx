@@ -87,8 +87,8 @@ cdef bint run_box(
     ):
         return True
     if table.pieces:
-        table.level.tiles.configure()
-        if operands.one_pass and not table.row_tiles:
+        table.level.tiles.configure(table.tile_height)
+        if operands.one_pass and not table.by_rows:
             list_rows(table, operands, box, <char **> scratch.sums, &rows)
     weights += box.group * table.group_weights
     bias += box.group * table.group_biases
@@ -98,7 +98,7 @@ cdef bint run_box(
             groups = box[0]
             groups.group, groups.groups = channel, table.block_width(block)
             pack_input(table, operands, &groups, input, <real_t *> scratch.square)
-        if real_t is float and table.row_tiles:
+        if real_t is float and table.by_rows:
             multiply_tile_rows(table, operands, box, channel, block, input, weights, bias)
         elif real_t is float and operands.one_pass and table.pieces:
             multiply_tiles_and_store(table, operands, box, channel, block, input, weights, bias, &rows)
@@ -273,12 +273,12 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
     cdef bint shared_lines = not rows_begin_at(operands, y, CACHE_LINE)
     # A row whose ends share cache lines with its neighbours' is streamed only where it is long; rows that are stored as
     # one count as one, along channels or in lines.
-    if (table.along_channels or vectors_out) and rows_follow(table, operands):
+    if (vectors_out or table.along_channels and not table.by_rows) and rows_follow(table, operands):
         row_bytes *= table.axes[table.n_axes - 2, OUTPUT]
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
     operands.fetch = y.nbytes >= table.level.fetch_bytes
-    if operands.one_pass and table.pieces == 1 and table.inner_places > 1 and not table.row_tiles:
+    if operands.one_pass and table.pieces == 1 and table.inner_places > 1 and not table.by_rows:
         stream_bytes = min(stream_bytes, PLACES_STREAM_BYTES)
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW

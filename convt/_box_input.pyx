@@ -229,8 +229,7 @@ cdef bint pack_pairs(
     Py_ssize_t height, Py_ssize_t width, float *target, Py_ssize_t place,
 ) noexcept nogil:
     """Rows of every channel with zeros around them, lanes along positions, in pieces, from place number `place` of
-    target[16 places][32 channels][piece][pair of channels][16] or, of rows with several taps, target[32 channels]
-    [piece][pair of channels][place] on. `x` is the first place inside.
+    target[16 places][32 channels][piece][pair of channels][16] on. `x` is the first place inside.
 
     Returns whether an element cannot be multiplied in pieces.
     """
@@ -238,8 +237,6 @@ cdef bint pack_pairs(
     cdef Py_ssize_t pair, row, c, n = columns.end - columns.begin, channels, strip, begin, end, first, last
     cdef int precision = precision_in_place(operands, step)
     cdef Py_ssize_t together = MAX_LANES if precision and table.unit > 1 else 1
-    cdef Py_ssize_t places_step = MAX_LANES if table.row_tiles else table.x_step
-    cdef Py_ssize_t pair_step = table.x_step if table.row_tiles else MAX_LANES
     cdef bint refused = False
     cdef float wide[2][STRIDED]
     cdef float *pairs
@@ -256,7 +253,7 @@ cdef bint pack_pairs(
     elif together > 1:
         strip = PAIRS_STRIP
     for pair from 0 <= pair < table.packed_pairs by together:
-        pairs = target + (pair // MAX_LANES * table.pieces * MAX_LANES + pair % MAX_LANES) * pair_step
+        pairs = target + (pair // MAX_LANES * table.pieces * MAX_LANES + pair % MAX_LANES) * MAX_LANES
         for row in range(height):
             channels = table.in_channels - 2 * pair if rows.begin <= row < rows.end else 0
             end = 0
@@ -273,8 +270,8 @@ cdef bint pack_pairs(
                     source, line_step = <const char *> wide, sizeof(wide[0])
                 refused |= table.level.tiles.split_positions(
                     table.pieces, precision or 24, source, line_step, channels, together, first - begin,
-                    last - first, end - last, pairs, place + row * width + begin, places_step, pair_step,
-                    MAX_LANES * pair_step, operands.least, operands.most,
+                    last - first, end - last, pairs, place + row * width + begin, table.x_step, operands.least,
+                    operands.most,
                 )
     return refused
 
@@ -361,9 +358,7 @@ cdef bint pack_input(
             clear_places(table, target, place, table.input_elements - shared + table.beyond)
     elif real_t is float and table.pieces:
         rows.begin = rows.end = 0
-        size = table.x_step
-        if not table.row_tiles:
-            size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
+        size = (table.input_elements - shared + MAX_LANES - 1) // MAX_LANES * MAX_LANES
         pack_pairs(table, operands, operands.x, 0, rows, columns, 1, size - place, target, place)
     else:
         # What whole vectors read past the input goes nowhere. It is cleared, as subnormals there would be slow.

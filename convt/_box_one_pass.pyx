@@ -16,8 +16,8 @@ from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
     CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS,
-    SHARED_LOADS, SHORT_LINE, TILE_FLOATS, TWO_CLASSES, lines_t, output_row_t, real_t, shared_tap_t, tap_class_t,
-    tile_pair_t, tile_rows_t,
+    ROW_PLACES, SHARED_LOADS, SHORT_LINE, TILE_FLOATS, TWO_CLASSES, lines_t, output_row_t, real_t, shared_tap_t,
+    tap_class_t, tile_pair_t, tile_rows_t,
 )
 from convt._micro_kernels cimport filled_lines, positions_out
 
@@ -523,22 +523,21 @@ cdef void multiply_tiles_and_store(
 cdef void find_pairs(
     BoxTable table, Py_ssize_t block, Py_ssize_t outer, const float *weights, tile_pair_t *pairs
 ) noexcept nogil:
-    """The pairs of tiles that make a row of outputs of a block."""
-    cdef Py_ssize_t inner = table.inner_places, n = max(1, inner // 2), columns = table.block_width(block), i, j, nth
-    cdef Py_ssize_t place, of_class
+    """The pairs of tiles that make a row of outputs of a block: of two places or, where there is but one, of up to 32
+    channels."""
+    cdef Py_ssize_t inner = table.inner_places, n = (inner + 1) // 2, columns = table.block_width(block), i, j, nth
+    cdef Py_ssize_t of_class
     for i in range(n):
         nth = outer * n + i
         pairs[i].taps = table.first_pair_tap[nth + 1] - table.first_pair_tap[nth]
         pairs[i].tap = <const shared_tap_t *> &table.pair_taps[table.first_pair_tap[nth], 0]
-        pairs[i].users = 3
-        pairs[i].w_piece = TILE_FLOATS
-        if inner == 1:
-            pairs[i].users = 1 if columns <= table.lanes else 3
-            pairs[i].w_piece = table.tile_width(columns) // table.lanes * TILE_FLOATS
-        for j in range(2):
-            place = outer if inner == 1 else outer * inner + 2 * i + j
-            of_class = table.class_of_place[place]
-            pairs[i].w[j] = weights + table.weight_offset[block, of_class] + (j * TILE_FLOATS if inner == 1 else 0)
+        pairs[i].users = 3 if 2 * i + 1 < inner or columns > table.lanes else 1
+        pairs[i].w_piece = table.tile_width(columns) // table.lanes * TILE_FLOATS
+        for j in range(1 + (2 * i + 1 < inner)):
+            of_class = table.class_of_place[outer * inner + 2 * i + j]
+            pairs[i].w[j] = weights + table.weight_offset[block, of_class]
+        if 2 * i + 1 == inner:
+            pairs[i].w[1] = pairs[i].w[0] + TILE_FLOATS
 
 
 cdef void multiply_tile_rows(
@@ -548,13 +547,13 @@ cdef void multiply_tile_rows(
     """`multiply_and_store` in tile registers, row by row of outputs, for cells that read several inputs each."""
     cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, n = 1, a, outer, x
     cdef int64_t idx[MAX_AXES]
-    cdef tile_pair_t pairs[4]  # of up to 8 places
+    cdef tile_pair_t pairs[ROW_PLACES]
     cdef output_row_t y
     for a in range(last):
         n *= box.size[a]
     y.precision = precision_in_place(operands, operands.y_strides[last + 1])
     y.places, y.stream, y.channels = inner, operands.stream, table.block_width(block)
-    y.channel_step = operands.y_strides[1]
+    y.channel_step, y.height = operands.y_strides[1], table.tile_height
     y.outputs = min(box.size[last] * inner, table.axes[last, OUTPUT] - box.begin[last] * inner)
     for outer in range(table.places // inner):
         find_pairs(table, block, outer, weights, pairs)
@@ -567,7 +566,7 @@ cdef void multiply_tile_rows(
             if y.first != NULL:
                 y.first += box.begin[last] * inner * operands.y_strides[last + 1]
                 table.level.tiles.row_out(
-                    table.pieces, pairs, box.size[last], table.in_channels, input + x, table.x_step,
+                    table.pieces, pairs, box.size[last], table.in_channels, input + x * table.x_step, table.x_step,
                     bias + table.bias_offset[block, 0], &y,
                 )
             next_row(table, box, idx)

@@ -76,9 +76,10 @@ cdef class BoxTable:
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces  # of an element in tiles
-    # Tiles, lanes along positions, are of one row of cells and several taps; `pair_taps` are rows of `shared_tap_t`,
-    # those of the pairs of tiles that make a row of outputs: [first_pair_tap[row * pairs of a row + pair]].
-    cdef readonly bint row_tiles
+    # Tiles are of one row of cells; `pair_taps` are rows of `shared_tap_t`, those of the pairs of tiles that make a row
+    # of outputs: [first_pair_tap[row * pairs of a row + pair]].
+    cdef readonly bint by_rows
+    cdef int tile_height  # positions of a tile register
     cdef int64_t[::1] first_pair_tap
     cdef int64_t[:, ::1] pair_taps
     cdef bint words  # lanes along positions, of words of two channels

@@ -11,7 +11,7 @@ class BoxTable:
     slice: int
     one_pass: bool
     shares_loads: bool
-    row_tiles: bool
+    by_rows: bool
     leaves_out_taps: bool
     near: int
     strips: bool

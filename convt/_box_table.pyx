@@ -117,7 +117,7 @@ cdef class BoxTable:
         self.along_channels, self.columns_first = path.along_channels, path.columns_first
         self.along_groups = path.along_groups
         self.pieces = work.pieces if path.tiles else 0
-        self.row_tiles = work.row_tiles
+        self.by_rows, self.tile_height = path.by_rows, work.tile_height
         self.words = path.words
         self.guarded = path.in_pieces
         self.along_places = work.along_places
@@ -145,7 +145,7 @@ cdef class BoxTable:
         self.n_axes = self.axes.shape[0]
         self.run_axis, self.image_runs = layout.run_axis, layout.image_runs
         self.chain, self.chains = layout.chain, layout.chains
-        if self.pieces and not self.along_channels and not (self.columns_first or self.row_tiles) and layout.run_axis:
+        if self.pieces and not self.along_channels and not self.columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements, self.positions = layout.input_elements, layout.runs * layout.run_length
         self.inner_places = self.axes[self.n_axes - 1, STRIDE]
@@ -178,9 +178,7 @@ cdef class BoxTable:
             self.positions = self.odd_vectors(self.positions, self.slack())
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
             self.x_step = self.odd_vectors(self.input_elements, 0)
-            if self.row_tiles:
-                self.x_step = self.odd_vectors(self.input_elements, 2)  # of tiles that begin with its last place
-            elif self.pieces:
+            if self.pieces:
                 self.x_step = (self.packed_pairs * self.pieces | 1) * self.lanes
         self.place_step = self.x_step * self.steps[self.n_axes - 1]
 
@@ -252,18 +250,20 @@ cdef class BoxTable:
             of_place[0, list(c.places)] = i
             of_place[1, list(c.places)] = np.arange(len(c.places))
         self.class_of_place, self.index_of_place = of_place
-        if self.row_tiles:
+        if self.by_rows:
             self.list_pairs(classes, origin, steps)
 
     cdef list_pairs(self, classes, origin, steps):
         """The taps of every two places of a row of outputs, or of one."""
         cdef Py_ssize_t place
         lists = []
-        for place in range(0, self.places, min(2, self.inner_places)):
-            first = classes[self.class_of_place[place]]
-            second = classes[self.class_of_place[place + 1]] if self.inner_places > 1 else first
-            taps = taps_of_pair(first.shifts, second.shifts)
-            lists.append([((np.array(shift) - origin) @ steps, users) for shift, users in taps])
+        for row in range(0, self.places, self.inner_places):
+            for place in range(row, row + self.inner_places, 2):
+                first = second = classes[self.class_of_place[place]]
+                if place + 1 < row + self.inner_places:
+                    second = classes[self.class_of_place[place + 1]]
+                taps = taps_of_pair(first.shifts, second.shifts)
+                lists.append([((np.array(shift) - origin) @ steps * self.x_step, users) for shift, users in taps])
         self.first_pair_tap = np.cumsum([0] + [len(taps) for taps in lists], dtype=np.int64)
         self.pair_taps = np.array([tap for taps in lists for tap in taps] or [(0, 0)], dtype=np.int64)
 
@@ -325,7 +325,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_tap).tobytes())
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
-        digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes, self.row_tiles]))
+        digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes, self.by_rows]))
         digest.update(self.slice.to_bytes(8, "little"))
         if self.merged_kernel is not None:
             digest.update(self.merged_kernel.tobytes())
@@ -426,8 +426,6 @@ cdef class BoxTable:
                     rows = int(np.prod([self.axes[a, BOX] for a in range(self.n_axes - 1)]))
                     places = max(places, rows * ((self.axes[self.n_axes - 1, BOX] - 1) // self.lanes + 1) * self.lanes)
                 return self.groups_together * self.depth * places + MOST_TILE_VECTORS * self.lanes
-            if self.row_tiles:
-                return self.packed_pairs * self.pieces * self.x_step
             return (self.input_elements + self.lanes - 1) // self.lanes * self.x_step
         if self.merged_kernel is not None:
             return self.planes * self.piece_step
@@ -435,7 +433,7 @@ cdef class BoxTable:
 
     cdef Py_ssize_t count_sums(self):
         """Elements of a block's sums; block 0 is as wide as any."""
-        cdef Py_ssize_t width = 0 if self.row_tiles else self.sums_before[0, self.classes.n]
+        cdef Py_ssize_t width = 0 if self.by_rows else self.sums_before[0, self.classes.n]
         return width * (self.positions + self.more_positions()) + MOST_TILE_VECTORS * self.lanes
 
     cdef Py_ssize_t count_products(self):

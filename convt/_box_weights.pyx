@@ -121,20 +121,6 @@ cdef void transpose_channel(
             transpose_to(table, rows, step, count, targets + v * table.kernel + k)
 
 
-cdef inline void split_turned(
-    BoxTable table, const float *channels, float *target, Py_ssize_t piece_step
-) noexcept nogil:
-    """``[32 channels][16 outputs]`` as a tile of the left operand."""
-    cdef float outputs[MAX_LANES * TILE_CHANNELS]
-    cdef const float *rows[TILE_CHANNELS]
-    cdef Py_ssize_t c
-    for c in range(TILE_CHANNELS):
-        rows[c] = channels + c * MAX_LANES
-    for c from 0 <= c < TILE_CHANNELS by MAX_LANES:
-        transpose(table, rows + c, 0, outputs + c, TILE_CHANNELS)
-    table.level.tiles.split_left(table.pieces, outputs, target, piece_step)
-
-
 cdef bint pack_whole_vectors(
     BoxTable table, Given *given, real_t *wide, Py_ssize_t block, real_t *weights
 ) noexcept nogil:
@@ -144,7 +130,7 @@ cdef bint pack_whole_vectors(
     """
     cdef Py_ssize_t lanes = table.lanes, width = table.block_width(block), vectors = width // lanes
     cdef Py_ssize_t n = table.kernel * vectors, c, t, channel, turned_step = TURNED_CHANNELS * lanes
-    cdef bint joined = joins_channels(table, given) and not table.row_tiles, turns = table.pieces and not joined
+    cdef bint joined = joins_channels(table, given), turns = table.pieces and not joined
     cdef VectorPlaces places
     # Of each vector and kernel position, the channels that tiles hold.
     cdef real_t *turned = wide + table.wide_size
@@ -152,7 +138,7 @@ cdef bint pack_whole_vectors(
     cdef const real_t *source
     cdef const real_t *end = wide + given.width + MAX_LANES
     cdef real_t *target
-    if not (table.along_channels or table.row_tiles) or width % lanes:
+    if not table.along_channels or width % lanes:
         return False
     if table.kernel == 1 or table.pieces and table.kernel > MOST_TURNED:
         return False
@@ -190,13 +176,10 @@ cdef bint pack_whole_vectors(
                 if places.first[t] < 0:
                     continue
                 target = weights + places.first[t] + c // TILE_CHANNELS * places.step[t]
-                if table.row_tiles:
-                    split_turned(table, turned + t * turned_step, target, lanes * places.tile[t])
-                else:
-                    table.level.tiles.split_right(
-                        table.pieces, turned + t * turned_step, lanes, target, lanes * places.tile[t], given.least,
-                        given.most,
-                    )
+                table.level.tiles.split_right(
+                    table.pieces, turned + t * turned_step, lanes, target, lanes * places.tile[t], given.least,
+                    given.most,
+                )
     free(places.first)
     free(targets)
     return True

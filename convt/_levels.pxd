@@ -34,6 +34,7 @@ cdef extern from "levels.h" nogil:
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
         CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
         PLACE_UNIT "CONVT_PLACE_UNIT"
+        ROW_PLACES "CONVT_ROW_PLACES"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
     Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)
@@ -83,6 +84,7 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t outputs
         Py_ssize_t channels
         Py_ssize_t channel_step
+        Py_ssize_t height
         char *first
     ctypedef struct tile_rows_t "convt_tile_rows":
         int precision
@@ -213,7 +215,7 @@ cdef extern from "levels.h" nogil:
         int most_sums
         int unit
         int most_pieces
-        void (*configure)() noexcept nogil
+        void (*configure)(int) noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
             int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
@@ -243,7 +245,7 @@ cdef extern from "levels.h" nogil:
         ) noexcept nogil
         bint (*split_positions)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *,
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
+            Py_ssize_t, Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
         void (*split_left)(int, const float *, float *, Py_ssize_t) noexcept nogil
         void (*split_right)(

@@ -20,6 +20,7 @@ MOST_ZEROS: int
 MOST_RUN: int
 CHECKED_POSITIONS: int
 PLACE_UNIT: int
+ROW_PLACES: int
 
 def levels() -> list[str]: ...
 def most_pieces(level: str) -> int: ...

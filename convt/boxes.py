@@ -7,9 +7,9 @@ from typing import NamedTuple, Optional
 
 from convt._levels import (
     CACHE_LINE,
-    MAX_OUTER,
     MOST_TILE_VECTORS,
     MOST_TURNED,
+    ROW_PLACES,
     SHORT_LINE,
     TileLimits,
     multiplies_words,
@@ -19,12 +19,11 @@ from convt.cost import CACHED_WEIGHTS, estimate
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps, merge_taps
-from convt.one_pass import TILE_PLACES
-from convt.paths import CHANNEL_TILES, CHANNELS, Path
+from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import all_in_half_tiles, tile_vectors
 from convt.tiling import MOST_PLACES, BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
-from convt.work import Work, in_row_tiles
+from convt.work import Work
 
 # Bytes per thread of a box's packed input.
 INPUT_BYTES = 1 << 20
@@ -37,8 +36,8 @@ SMALL_WEIGHTS_BYTES = 1 << 20
 # instead of 41 and 38 GFLOP/s. Their slices stay in the second-level cache one after the other.
 DEEP_PLACES = 128
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
-# Of rows of cells in tile registers: half or twice as much, 1.06 and 1.015 times as long (9 layers of bfloat16).
-ROW_TILES_BYTES = 3 << 16
+# By rows of cells: of six layers three eighths as much took 1.05 to 1.2 times as long, twice as much 1.05 to 1.15.
+ROW_TILES_BYTES = 1 << 19
 # With columns first, of products, and of the packed input of tiles and along channels. Larger boxes share fewer of
 # them with the next one, smaller ones stay in the second-level cache: a megabyte more costs about 5 %. Along
 # channels, where boxes are whole images, the larger size is for those that the smaller one cannot hold: 7 to 10 %
@@ -102,15 +101,16 @@ class Boxes(NamedTuple):
         limits = tile_limits(isa, dtype == "float64", pieces if path.tiles else 0)
         if path.words and not (dtype == "bfloat16" and multiplies_words(isa)):
             return None
-        if path.image_runs and not cells.several_taps:
-            return None  # no taps to leave out
+        if (path.image_runs or path.by_rows) and not cells.several_taps:
+            return None  # no taps to leave out, or that share the loads of a place
+        if path == POSITION_TILES and cells.several_taps:
+            return None  # loads of a tile register whose rows cross cache lines take six times as long
         if path.along_groups:
             if not geometry.is_depthwise:
                 return None
             geometry = geometry._replace(group=1, in_channels=1)  # what a lane multiplies
-        if in_row_tiles(path, cells):
-            too_many = cells.places > MAX_OUTER * cells.inner_places
-            if limits.unit == 1 or too_many or cells.inner_places not in TILE_PLACES:
+        if path.by_rows:
+            if limits.unit == 1 or cells.inner_places > ROW_PLACES:
                 return None
             cells = cells.of_single_places()
         item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
@@ -127,8 +127,6 @@ class Boxes(NamedTuple):
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
         tile = positions_of_tile(path, vectors, limits, all_in_half_tiles(geometry, cells, path, limits))
-        if in_row_tiles(path, cells):
-            budgets, tile = (ROW_TILES_BYTES,), tile._replace(row_unit=limits.lanes)
         best = None
         for budget, images in itertools.product(budgets, (tile.most, tile.most // 2) if path.image_runs else (0,)):
             if best and path.along_channels and path.columns_first:
@@ -180,7 +178,8 @@ class Boxes(NamedTuple):
         Of columns first in their own order, otherwise block by block, packed when they are multiplied, from the
         caches. It must be the only box.
         """
-        if not self.path.along_channels or self.path.along_groups or self.work.layout.boxes > 1:
+        path = self.path
+        if not path.along_channels or path.along_groups or path.by_rows or self.work.layout.boxes > 1:
             return None
         if self.work.merged:
             return None  # weights are put in order for it before
@@ -268,6 +267,8 @@ def block_channels(
     in_channels, lanes = geometry.group_inputs, limits.lanes
     if path.along_groups:
         return lanes
+    if path.by_rows:
+        return lanes if cells.inner_places > 1 else 2 * lanes
     if path.along_channels:
         if fills_lines(cells, lanes, VECTOR_ITEMSIZE[dtype]) and not path.columns_first:
             return 1
@@ -280,8 +281,6 @@ def block_channels(
     # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
     # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
     columns = 64 if in_channels < 256 else 128
-    if in_row_tiles(path, cells):
-        return lanes if cells.inner_places > 1 else 2 * lanes
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
@@ -312,7 +311,7 @@ def elements(
         read = merged.channels // 2 * pieces
     elif path.along_channels:
         read = (read // lanes | 1) * lanes
-    if in_row_tiles(path, cells):
+    if path.by_rows:
         return read, 0, 0
     products = padded(block * geometry.kernel_positions, unit) if path.columns_first else 0
     slack = 0
@@ -330,7 +329,8 @@ def positions_of_tile(path: Path, vectors: int, limits: TileLimits, half: bool =
     most = limits.sums // vectors
     if path.tiles and (limits.unit > 1 or not path.along_channels):
         # Half a tile takes 0.68 of the time of a whole one.
-        return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=path.along_channels)
+        leave_out = path.along_channels and not path.by_rows
+        return Tile(2 * limits.lanes, unit=limits.lanes, load=17, leave_out=leave_out)
     if path.along_channels:
         waiting = GROUPS_WAITING if path.along_groups else limits.waiting
         waiting = (4 if half else 2) * waiting if vectors == 1 else waiting  # as many sums as of two vectors
@@ -356,6 +356,8 @@ def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors:
     beside such weights and for rows of so many whole vectors of cells."""
     if path.image_runs:
         return (IMAGES_BYTES,)
+    if path.by_rows:
+        return (ROW_TILES_BYTES,)
     if path.columns_first:
         return COLUMNS_BYTES
     if path.tiles:

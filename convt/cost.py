@@ -52,6 +52,10 @@ QUICK_OUTPUTS, SLOW_OUTPUTS_TIME = 1 << 22, 2.5
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
+# By rows of cells in tile registers: what a tile of few positions takes besides, as a part of a whole one (12 of 16
+# take 0.9 of the time, 8 take 0.73), and more for products with weights beyond the first-level cache.
+SHORT_TILE = 0.46
+ROW_WEIGHTS, ROW_WEIGHTS_CYCLES = 40000, 8
 MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 # To see for a run whether a tap lies beyond the border, and for a tile to leave out one that does, which is not
@@ -212,6 +216,8 @@ def channels_stored(work: Work) -> float:
     """Cycles to write the outputs, most through transpositions."""
     path, item = work.path, ITEMSIZE[work.dtype]
     outputs, channels = work.geometry.outputs, work.geometry.group_outputs
+    if path.by_rows:
+        return work.tile_factors.row_written[work.pieces] * outputs
     if work.geometry.is_product:
         return COPYING_CYCLES * outputs
     if work.along_places:
@@ -453,8 +459,24 @@ def positions_in_tiles(work: Work, rows: int) -> float:
     return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
 
+def row_cycles(work: Work) -> float:
+    """The same of rows of cells in tile registers."""
+    layout, factors, height = work.layout, work.tile_factors, work.tile_height
+    rows = math.prod(layout.box[:-1])
+    tiles = math.ceil(layout.box[-1] / height) * (SHORT_TILE + (1 - SHORT_TILE) * height / work.lanes)
+    taps, places = sum(len(c.shifts) for c in layout.classes), len(layout.classes)
+    depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(work.block / work.lanes)
+    product = factors.by_rows[work.pieces]
+    # Of the tiles that are multiplied together, of one place or two.
+    if 2 * work.lanes * taps / places * depth * TILE_CHANNELS * work.weight_bytes > ROW_WEIGHTS:
+        product += ROW_WEIGHTS_CYCLES
+    return rows * (tiles * columns * taps * depth * product + factors.row * places / layout.axes[-1].stride)
+
+
 def tile_cycles(work: Work) -> float:
     """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
+    if work.path.by_rows:
+        return row_cycles(work)
     layout, path, tile, block = work.layout, work.path, work.tile, work.block
     half_tiles = layout.runs * tile.positions(layout.run_length) / 16
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
@@ -482,9 +504,6 @@ def tile_cycles(work: Work) -> float:
         depth = math.ceil(work.in_channels / 2) / 16
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
-        if work.row_tiles:
-            product = factors.several_taps[work.pieces]
-            half_tiles = math.prod(layout.box[:-1]) * tile.positions(layout.box[-1]) / 16
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     return added + factor * half_tiles * sum(
         -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)

@@ -172,9 +172,12 @@ class TileFactors(NamedTuple):
         store its sums.
     images, along_channels, along_positions, columns : float
         Times products: of runs of images, of other lanes along channels or positions, and of columns first.
-    one_pass, several_taps, one_pass_store : dict of int to float
-        Products of pieces of an element with lanes along positions in one pass, the same row by row, where loads
-        of several taps straddle cache lines, and to store their sums as outputs.
+    one_pass, one_pass_store : dict of int to float
+        Products of pieces of an element with lanes along positions in one pass, and to store their sums.
+    by_rows, row_written : dict of int to float
+        Products by rows of cells, and to write an output of these.
+    row : float
+        To begin a row of outputs of them.
     one_pass_row : float
         More for a byte of an element where a row of outputs ends within a tile.
     packed, packed_piece : float
@@ -195,9 +198,11 @@ class TileFactors(NamedTuple):
     along_positions: float
     columns: float
     one_pass: dict[int, float]
-    several_taps: dict[int, float]
     one_pass_store: dict[int, float]
     one_pass_row: float
+    by_rows: dict[int, float]
+    row_written: dict[int, float]
+    row: float
     packed: float
     packed_piece: float
     pairs: float
@@ -220,9 +225,11 @@ DOTS = TileFactors(
     along_positions=1,
     columns=1,
     one_pass={},
-    several_taps={},
     one_pass_store={},
     one_pass_row=0,
+    by_rows={},
+    row_written={},
+    row=0,
     packed=0.2,
     packed_piece=0,
     pairs=8,
@@ -233,9 +240,9 @@ DOTS = TileFactors(
     written=0.7,
     summed=0.65,
 )
-# Those of one pass are chosen with `AVX512`. Row by row 262 layers took, by the lesser of estimates, 1.005
-# (bfloat16), 1.011 (float16) and 1.004 times as long as by the faster path (float32), never row by row 1.048,
-# 1.019 and 1.009. Without cycles of pairs and of adding 80 random layers took 1.08 (float32) and 1.03 times as
+# Those of one pass are chosen with `AVX512`. Those of rows fit what 100 layers took for each number of pieces
+# within a fifth; of 259 layers the chosen paths took 1.017 (bfloat16), 1.012 (float16) and 1.024 times as long as
+# the best (float32). Without cycles of pairs and of adding 80 random layers took 1.08 (float32) and 1.03 times as
 # long as the best (bfloat16), not 1.03 and 1.01 (Xeon with AMX).
 REGISTERS = DOTS._replace(
     product=17,
@@ -246,9 +253,11 @@ REGISTERS = DOTS._replace(
     along_positions=0.95,
     columns=1.3,
     one_pass={1: 29, 2: 80, 3: 140},
-    several_taps={1: 32, 2: 115, 3: 186},
     one_pass_store={1: 107, 2: 145, 3: 100},
     one_pass_row=1.6,
+    by_rows={1: 29, 2: 99, 3: 152},
+    row_written={1: 0.2, 2: 0.05, 3: 0.055},
+    row=180,
     packed=0.3,
     packed_piece=0.25,
 )

@@ -22,16 +22,19 @@
 
 #include "pieces.h"
 
-/* Not a local: gcc 12 does not see that the instruction reads more than its first 8 bytes. */
-static const struct {
+typedef struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
-} convt_amx_config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+} convt_amx_config;
 
-static void convt_amx_configure(void)
+static void convt_amx_configure(int rows)
 {
-    _tile_loadconfig(&convt_amx_config);
+    convt_amx_config config = {
+        1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, 16, 16}};
+    /* gcc 12 does not see that the instruction reads more than its first 8 bytes. */
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
 }
 
 static void convt_amx_release(void)
@@ -39,7 +42,7 @@ static void convt_amx_release(void)
     _tile_release();
 }
 
-/* Where the tiles of an operand lie, in floats. */
+/* Where the tiles of an operand lie, in floats. To load one takes 8 cycles, or 50 if its rows cross cache lines. */
 typedef struct {
     const float *at;
     const convt_tap *taps; /* offsets of the taps from `at`, for the left operand; or NULL */
@@ -83,17 +86,17 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
         }
 }
 
-/* Products with the tiles of 16 rows that `users` has a bit for. */
+/* Products with the tiles of weights on the right that `users` has a bit for. */
 #define MULTIPLY()                                                                                                     \
     do {                                                                                                               \
         if (users & 1) {                                                                                               \
             _tile_dpbf16ps(0, 4, 6);                                                                                   \
-            if (columns > 1)                                                                                           \
-                _tile_dpbf16ps(1, 4, 7);                                                                               \
+            if (rows > 1)                                                                                              \
+                _tile_dpbf16ps(2, 5, 6);                                                                               \
         }                                                                                                              \
         if (users & 2) {                                                                                               \
-            _tile_dpbf16ps(2, 5, 6);                                                                                   \
-            if (columns > 1)                                                                                           \
+            _tile_dpbf16ps(1, 4, 7);                                                                                   \
+            if (rows > 1)                                                                                              \
                 _tile_dpbf16ps(3, 5, 7);                                                                               \
         }                                                                                                              \
     } while (0)
@@ -161,7 +164,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
                               ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
-    const int users = rows > 1 ? 3 : 1;
+    const int users = columns > 1 ? 3 : 1;
     unsigned steps = 0;
     convt_amx_clear_sums();
     if (pieces == 3)
@@ -172,8 +175,6 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     convt_amx_store_sums(rows > 1, columns, out, out + 16 * out_step, out_step);
 }
 
-#undef LOAD_TILES
-#undef LOAD_LEFT
 #undef LOAD_RIGHT
 #undef EVERY_TAP
 
@@ -244,19 +245,13 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
     }
 }
 
-/* The products of two tiles of weights, either of which may lack taps, with 16 or 32 positions of the same input. */
+/* The products of 16 or 32 positions with two tiles of weights, either of which may lack taps. */
 #define LOAD_RIGHT(which)                                                                                              \
     do {                                                                                                               \
-        _tile_loadd(6, from + (which) * 16 * x_step, x_step * sizeof(float));                                          \
-        if (columns > 1)                                                                                               \
-            _tile_loadd(7, from + (which) * 16 * x_step + 16, x_step * sizeof(float));                                 \
-    } while (0)
-#define LOAD_LEFT(which)                                                                                               \
-    do {                                                                                                               \
         if (users & 1)                                                                                                 \
-            _tile_loadd(4, w[0] + (which) * pair->w_piece, 64);                                                        \
+            _tile_loadd(6, w[0] + (which) * pair->w_piece, 64);                                                        \
         if (users & 2)                                                                                                 \
-            _tile_loadd(5, w[1] + (which) * pair->w_piece, 64);                                                        \
+            _tile_loadd(7, w[1] + (which) * pair->w_piece, 64);                                                        \
     } while (0)
 #define EVERY_TAP(...)                                                                                                 \
     do {                                                                                                               \
@@ -264,7 +259,7 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
         for (ptrdiff_t c = 0; c < channels; c += 32)                                                                   \
             for (ptrdiff_t t = 0; t < pair->taps; t++) {                                                               \
                 const int users = (int)(pair->tap[t].users & pair->users);                                             \
-                const float *from = x + c / 32 * 16 * pieces * x_step + pair->tap[t].offset;                           \
+                const float *l = x + c / 2 * pieces + pair->tap[t].offset;                                             \
                 __VA_ARGS__;                                                                                           \
                 w[0] += users & 1 ? pieces * pair->w_piece : 0;                                                        \
                 w[1] += users & 2 ? pieces * pair->w_piece : 0;                                                        \
@@ -273,10 +268,11 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
             }                                                                                                          \
     } while (0)
 
-INLINE void convt_amx_pair_product(const int pieces, const int columns, const convt_tile_pair *pair, ptrdiff_t channels,
-                                   const float *x, ptrdiff_t x_step, float *first, float *second, ptrdiff_t step)
+INLINE void convt_amx_pair_product(const int pieces, const int rows, ptrdiff_t height, const convt_tile_pair *pair,
+                                   ptrdiff_t channels, const float *x, ptrdiff_t x_step, float *sums, ptrdiff_t step)
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
+    const convt_amx_operand left = {x, NULL, height * x_step, x_step, CONVT_PIECE_STEP, 0};
     unsigned steps = 0;
     convt_amx_clear_sums();
     if (pieces == 3)
@@ -284,38 +280,34 @@ INLINE void convt_amx_pair_product(const int pieces, const int columns, const co
     if (pieces == 2)
         EVERY_TAP(LOAD_LEFT(0); SMALL_OF_TWO());
     EVERY_TAP(LOAD_LEFT(0); LARGE());
-    convt_amx_store_sums(pair->users == 3, columns, first, second, step);
+    convt_amx_store_sums(rows > 1, pair->users == 3 ? 2 : 1, sums, sums + height * step, step);
 }
 
 #undef LOAD_LEFT
 #undef LOAD_RIGHT
+#undef LOAD_TILES
 #undef EVERY_TAP
 #undef MULTIPLY
 #undef SMALL_OF_THREE
 #undef SMALL_OF_TWO
 #undef LARGE
 
-/* A row of outputs of up to 16 channels, or 32 of one place a cell: of every two places a pair of `pairs`. x is [32
-   channels][piece][pair of channels][place], x_step from one pair to the next; whole tiles of positions are read. */
+/* A row of outputs of up to 16 channels, or 32 of one place a cell: of every two places a pair of `pairs`. x is as that
+   of `channels`. */
 static void convt_amx_row_out(int pieces, const convt_tile_pair *pairs, ptrdiff_t positions, ptrdiff_t channels,
                               const float *x, ptrdiff_t x_step, const float *bias, const convt_output_row *y)
 {
-    convt_pieces_vector sums[16 * 8][2]; /* of places that are interleaved one after the other */
-    float biases[16 * 8];
-    ptrdiff_t offsets[32];
-    const int places = y->places, rows = (int)y->channels * places, step = 32 * places;
-    for (int i = 0; i < rows; i++)
-        biases[i] = bias[i / places];
-    for (int i = 0; i < y->channels; i++)
-        offsets[i] = i * y->channel_step;
-    for (ptrdiff_t p = 0; p < positions; p += 32) {
-        for (int i = 0; i < places; i += 2) {
-            float *first = (float *)(sums + i), *second = first + (places > 1 ? 32 : 16 * 32);
-#define PRODUCT(n, columns)                                                                                            \
-    case 2 * n + columns:                                                                                              \
-        convt_amx_pair_product(n, columns, pairs + i / 2, channels, x + p, x_step, first, second, step);               \
+    float sums[32 * 16 * CONVT_ROW_PLACES] __attribute__((aligned(64))); /* [position][place or 16 channels][channel] */
+    const int tiles = y->places > 1 ? y->places : y->channels > 16 ? 2 : 1;
+    for (ptrdiff_t p = 0; p < positions; p += 2 * y->height) {
+        const ptrdiff_t done = p * y->places, left = y->outputs - done, n = 2 * y->height * y->places;
+        for (int i = 0; i < tiles; i += 2) {
+#define PRODUCT(n, rows)                                                                                               \
+    case 2 * n + rows:                                                                                                 \
+        convt_amx_pair_product(n, rows, y->height, pairs + i / 2, channels, x + p * x_step, x_step, sums + 16 * i,     \
+                               16 * tiles);                                                                            \
         break;
-            switch (2 * pieces + (positions - p > 16 ? 2 : 1)) {
+            switch (2 * pieces + (positions - p > y->height ? 2 : 1)) {
                 PRODUCT(1, 1)
                 PRODUCT(1, 2)
                 PRODUCT(2, 1)
@@ -325,16 +317,8 @@ static void convt_amx_row_out(int pieces, const convt_tile_pair *pairs, ptrdiff_
             }
 #undef PRODUCT
         }
-        const ptrdiff_t item = y->precision == 24 ? 4 : 2, begin = p * places;
-        convt_pieces_part parts[16];
-        int count = 0;
-        for (ptrdiff_t left = (y->outputs - begin) * item / 2; left > 0 && count < places * item / 2; left -= 32) {
-            parts[count].y = y->first + begin * item + 64 * count;
-            parts[count].vector = count;
-            parts[count++].words = left < 32 ? (1u << left) - 1 : UINT32_MAX;
-        }
-        const int whole = count == places * item / 2 && parts[count - 1].words == UINT32_MAX;
-        convt_pieces_write_outputs(y->precision, places, rows, sums, biases, offsets, y->stream, parts, count, whole);
+        for (ptrdiff_t c = 0; c < y->channels; c += 16)
+            convt_pieces_row_out(sums + c, y->places > 1 ? 16 : 16 * tiles, bias + c, left < n ? left : n, done, c, y);
     }
 }
 

@@ -21,8 +21,9 @@
 enum { CONVT_DOT_POSITIONS = 12, CONVT_DOT_COLUMNS = 8 };
 #define ACCUMULATORS (2 * CONVT_DOT_POSITIONS)
 
-static void convt_avx512_bf16_configure(void)
+static void convt_avx512_bf16_configure(int positions)
 {
+    (void)positions;
 }
 
 static void convt_avx512_bf16_release(void)

@@ -41,6 +41,7 @@ _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as
 /* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
    whole numbers of so many channels. */
 enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8, CONVT_TILE_FLOATS = 256 /* of 16 rows of 16 pairs */ };
+enum { CONVT_ROW_PLACES = 8 /* most of a cell's row whose sums wait for `row_out` to write them */ };
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
@@ -114,6 +115,7 @@ typedef struct {
 typedef struct {
     int precision, places, stream;
     ptrdiff_t outputs, channels, channel_step;
+    ptrdiff_t height; /* positions of a tile, which tiles are configured for */
     char *first;
 } convt_output_row;
 
@@ -173,10 +175,10 @@ typedef struct {
 /* Matrix products of bfloat16 pieces; see pieces.h, isa_amx.c and isa_avx512_bf16.c. All NULL or 0 where a level has
    none. */
 typedef struct {
-    int most_sums;   /* vectors of sums of a tile of `channels` */
-    int unit;        /* of its positions: whole ones are read and written */
-    int most_pieces; /* of an element that are worth it */
-    void (*configure)(void);
+    int most_sums;                    /* vectors of sums of a tile of `channels` */
+    int unit;                         /* of its positions: whole ones are read and written */
+    int most_pieces;                  /* of an element that are worth it */
+    void (*configure)(int positions); /* of tiles of `row_out`, up to 16, which all others have */
     void (*release)(void);
     void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap, ptrdiff_t pairs,
                      const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w, const float *soon,
@@ -202,8 +204,7 @@ typedef struct {
                           uint32_t most);
     int (*split_positions)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,
                            ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target,
-                           ptrdiff_t place, ptrdiff_t step, ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least,
-                           uint32_t most);
+                           ptrdiff_t place, ptrdiff_t step, uint32_t least, uint32_t most);
     void (*split_left)(int pieces, const float *source, float *target, ptrdiff_t piece_step);
     void (*split_right)(int pieces, const float *source, ptrdiff_t source_step, float *target, ptrdiff_t piece_step,
                         uint32_t *least, uint32_t *most);

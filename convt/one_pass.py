@@ -82,10 +82,12 @@ class OnePass(NamedTuple):
 
 def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str) -> OnePass:
     """How boxes of a path, `block` output channels at a time, are written in one pass, if they are."""
+    if path.by_rows:
+        return OnePass(True)
     if path.along_channels or path.columns_first:
         return OnePass()
     if path.tiles:
-        return OnePass(layout.several_taps or tiles_in_one_pass(layout, block))
+        return OnePass(tiles_in_one_pass(layout, block))
     one_pass = vectors_in_one_pass(geometry, layout, path, block, dtype, isa)
     left_out = worth_leaving_out(geometry, layout, path, one_pass, dtype, isa)
     return one_pass._replace(leaves_out_taps=left_out)

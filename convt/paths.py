@@ -25,6 +25,9 @@ class Path(NamedTuple):
         `tiles`, multiply-adds.
     along_groups : bool
         Along channels, each of which is a group of its own: a lane multiplies its own input.
+    by_rows : bool
+        Along channels, of several taps, one row of cells after the other: its outputs are written while their sums
+        are in the first-level cache.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Path(NamedTuple):
     image_runs: bool = False
     words: bool = False
     along_groups: bool = False
+    by_rows: bool = False
 
     @property
     def in_pieces(self) -> bool:
@@ -48,6 +52,7 @@ GROUPS = Path("group lanes", along_channels=True, along_groups=True)
 POSITIONS = Path("position lanes")
 POSITION_COLUMNS = Path("position lanes, columns first", columns_first=True)
 CHANNEL_TILES = Path("channel tiles", along_channels=True, tiles=True)
+CHANNEL_TILE_ROWS = Path("channel tiles, row by row", along_channels=True, tiles=True, by_rows=True)
 CHANNEL_TILE_COLUMNS = Path("channel tiles, columns first", along_channels=True, columns_first=True, tiles=True)
 CHANNEL_TILE_IMAGES = Path("channel tiles, runs of images", along_channels=True, tiles=True, image_runs=True)
 POSITION_TILES = Path("position tiles", tiles=True)
@@ -57,6 +62,7 @@ POSITION_WORDS = Path("position words", words=True)
 VECTOR_PATHS = (CHANNELS, CHANNEL_COLUMNS, CHANNEL_IMAGES, POSITIONS, POSITION_COLUMNS)
 PIECE_PATHS = (
     CHANNEL_TILES,
+    CHANNEL_TILE_ROWS,
     CHANNEL_TILE_COLUMNS,
     CHANNEL_TILE_IMAGES,
     POSITION_TILES,

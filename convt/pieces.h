@@ -68,6 +68,67 @@ INLINE void convt_pieces_transpose_bfloat16(const float *const *rows, ptrdiff_t 
 #undef NAME
 #undef REAL
 
+/* Two vectors as halves, the first one in the lower half of the result. */
+static inline __m512i convt_pieces_two_halves(const int precision, __m512 first, __m512 second)
+{
+    if (precision == 8)
+        return (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512((__m256i)convt_pieces_narrow_vector(0, (convt_pieces_vector)first)),
+        (__m256i)convt_pieces_narrow_vector(0, (convt_pieces_vector)second), 1);
+}
+
+/* n outputs of each of up to 16 channels, from their sums, those of an output `step` floats after those of the one
+   before it, and their bias: into rows of `y` from channel `channel` and output `done` on. */
+INLINE void convt_pieces_turn_out(const int precision, const float *sums, ptrdiff_t step, const float *bias,
+                                  ptrdiff_t n, ptrdiff_t done, ptrdiff_t channel, const convt_output_row *y)
+{
+    const ptrdiff_t item = precision == 24 ? 4 : 2, of_line = 64 / item;
+    const ptrdiff_t channels = y->channels - channel < 16 ? y->channels - channel : 16;
+    const convt_pieces_vector added = (convt_pieces_vector)_mm512_loadu_ps(bias);
+    char *to = y->first + channel * y->channel_step + done * item;
+    for (; n > 0; n -= of_line, to += 64, sums += of_line * step) {
+        convt_pieces_vector block[16];
+        UNROLLED (i, 16) {
+            const ptrdiff_t first = precision == 24 ? i : i / 8 * 16 + i % 8,
+                            second = precision == 24 ? first : first + 8;
+            block[i] = (convt_pieces_vector)_mm512_loadu_ps(sums + first * step) + added;
+            if (precision != 24)
+                block[i] = (convt_pieces_vector)convt_pieces_two_halves(
+                    precision, (__m512)block[i],
+                    (__m512)((convt_pieces_vector)_mm512_loadu_ps(sums + second * step) + added));
+        }
+        if (precision == 24)
+            convt_pieces_transpose_registers(block);
+        else
+            convt_pieces_transpose_words((__m512i *)block);
+        if (channels == 16 && n >= of_line)
+            UNROLLED (i, 16) {
+                char *at = to + i * y->channel_step;
+                if (y->stream && (uintptr_t)at % 64 == 0)
+                    _mm512_stream_ps((float *)at, (__m512)block[i]);
+                else
+                    _mm512_storeu_ps(at, (__m512)block[i]);
+            }
+        else {
+            const uint32_t words = n < of_line ? (1u << n * item / 2) - 1 : UINT32_MAX;
+            for (ptrdiff_t i = 0; i < channels; i++)
+                _mm512_mask_storeu_epi16(to + i * y->channel_step, words, (__m512i)block[i]);
+        }
+    }
+}
+
+static void convt_pieces_row_out(const float *sums, ptrdiff_t step, const float *bias, ptrdiff_t n, ptrdiff_t done,
+                                 ptrdiff_t channel, const convt_output_row *y)
+{
+    if (y->precision == 24)
+        convt_pieces_turn_out(24, sums, step, bias, n, done, channel, y);
+    else if (y->precision == 11)
+        convt_pieces_turn_out(11, sums, step, bias, n, done, channel, y);
+    else
+        convt_pieces_turn_out(8, sums, step, bias, n, done, channel, y);
+}
+
 /* `positions` of a level. */
 typedef void convt_pieces_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
@@ -431,15 +492,15 @@ INLINE void convt_pieces_pair_positions(const int pieces, const int precision, c
 
 INLINE int convt_pieces_positions_of(const int pieces, const int precision, const char *x, ptrdiff_t channel_step,
                                      ptrdiff_t channels, ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n,
-                                     ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                     ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least, uint32_t most)
+                                     ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
+                                     uint32_t most)
 {
     convt_pieces_range range = {_mm512_set1_epi32(-1), _mm512_setzero_si512()};
     for (ptrdiff_t pair = 0; pair < pairs; pair++) {
         const char *even = x + 2 * pair * channel_step;
         convt_pieces_pair_positions(pieces, precision, 2 * pair < channels ? even : NULL,
                                     2 * pair + 1 < channels ? even + channel_step : NULL, before, n, after,
-                                    target + pair_step * pair, place, step, piece_step, &range);
+                                    target + 16 * pair, place, step, CONVT_TILE_FLOATS, &range);
     }
     return convt_pieces_leaves(precision, &range, least, most);
 }
@@ -470,15 +531,15 @@ static int convt_pieces_split_channels(int pieces, int precision, const char *x,
     INSTANCES(convt_pieces_channels_of, x, channel_step, channels, n, target, x_step, piece_step, least, most);
 }
 
-/* n places of some channels, zeros before and after them, in up to 16 pairs, as `positions` and `row_out` read them:
+/* n places of some channels, zeros before and after them, in up to 16 pairs, as `positions` reads them:
    from place number `place` of `target` on, `step` from 16 places to the next. Returns the same. */
 static int convt_pieces_split_positions(int pieces, int precision, const char *x, ptrdiff_t channel_step,
                                         ptrdiff_t channels, ptrdiff_t pairs, ptrdiff_t before, ptrdiff_t n,
-                                        ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step,
-                                        ptrdiff_t pair_step, ptrdiff_t piece_step, uint32_t least, uint32_t most)
+                                        ptrdiff_t after, float *target, ptrdiff_t place, ptrdiff_t step, uint32_t least,
+                                        uint32_t most)
 {
-    INSTANCES(convt_pieces_positions_of, x, channel_step, channels, pairs, before, n, after, target, place, step,
-              pair_step, piece_step, least, most);
+    INSTANCES(convt_pieces_positions_of, x, channel_step, channels, pairs, before, n, after, target, place, step, least,
+              most);
 }
 
 #undef INSTANCES

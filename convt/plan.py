@@ -166,7 +166,6 @@ class BoxPlan(Plan):
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
             **({"shared loads": True} if self.table.shares_loads else {}),
-            **({"row by row": True} if self.table.row_tiles else {}),
             **({"groups": together} if together > 1 else {}),
             **({"strip": self.table.near} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
@@ -195,7 +194,7 @@ class BoxPlan(Plan):
         target = y
         if self.y_shape != self.output_shape:  # arrays whose coalesced axes do not follow each other are copied
             x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
-        only_one_pass = self.table.shares_loads or self.table.row_tiles  # which write rows of consecutive outputs
+        only_one_pass = self.table.shares_loads or self.table.by_rows  # which write rows of consecutive outputs
         if only_one_pass and target.strides[-1] != target.itemsize:
             target = empty_aligned(target.shape, target.dtype)
         done = _box_compute.run(x, target, weights, bias, magnitudes, self.table, self.dtype, self.dealt)

@@ -298,8 +298,6 @@ class Tile(NamedTuple):
     leave_out : bool
         Whether taps beyond the border are left out: for whole runs and, where positions are single ones, for those
         at the ends of rows.
-    row_unit : int
-        Input places of which rows have whole numbers.
     """
 
     most: int
@@ -307,7 +305,6 @@ class Tile(NamedTuple):
     load: int = 0
     waiting: int = 0
     leave_out: bool = False
-    row_unit: int = 1
 
     def cost(self, length: int) -> int:
         """Relative time of a run."""
@@ -361,7 +358,6 @@ def box_size(cells: Cells, box: Sequence[int], tile: Tile) -> BoxSize:
         before = max(0, -low)
         data = max(0, min(axis.input, n + high) - max(0, low))
         pitch.append(max(before + data, size + span - before, size))
-    pitch[-1] = -(-pitch[-1] // tile.row_unit) * tile.row_unit
     steps = [1] * len(box)
     for a in range(len(box) - 2, -1, -1):
         steps[a] = steps[a + 1] * pitch[a + 1]

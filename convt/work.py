@@ -11,8 +11,8 @@ from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps
 from convt.one_pass import OnePass, find_one_pass
-from convt.paths import POSITION_COLUMNS, POSITION_TILES, Path
-from convt.tiling import BoxLayout, Cells, Tile
+from convt.paths import POSITION_COLUMNS, Path
+from convt.tiling import BoxLayout, Tile
 
 # Vectors of products that tiles may make beyond the end of a line rather than pack it: 16 images of 10x10 of 320
 # channels to 1, kernel 3, took 0.43 of the time, 32 of 5x5 of 192 to 1, kernel 4, 0.37.
@@ -107,9 +107,12 @@ class Work:
         return DOTS if self.dots else REGISTERS
 
     @property
-    def row_tiles(self) -> bool:
-        """Whether tiles are of a row of cells each, lanes along positions, and of several taps."""
-        return in_row_tiles(self.path, self.layout)
+    def tile_height(self) -> int:
+        """Positions of a tile register: of a row of cells that two tiles hold, half of them, and of one, all."""
+        cells = self.layout.axes[-1].box
+        if not self.path.by_rows or cells > 2 * self.lanes:
+            return self.lanes
+        return -(-cells // 2) if cells > self.lanes else cells
 
     @property
     def along_places(self) -> bool:
@@ -174,8 +177,3 @@ class Work:
     def one_pass(self) -> OnePass:
         """How sums in registers are written as outputs, if they are."""
         return find_one_pass(self.geometry, self.layout, self.path, self.block, self.dtype, self.isa)
-
-
-def in_row_tiles(path: Path, of: Cells | BoxLayout) -> bool:
-    """Whether tiles, lanes along positions, are of a row of cells each: of several taps they begin anywhere."""
-    return path == POSITION_TILES and of.several_taps

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 @every_way
 def test_every_path_is_reached(way):
     level, path = way
-    kernel = 3 if path and path.image_runs else 2  # runs of images want taps to leave out, position tiles one tap
+    kernel = 3 if path and (path.image_runs or path.by_rows) else 2  # which want several taps, position tiles one
     with forced(way):
         weights = np.ones((4, 6, kernel, kernel), dtype_of(way, np.float32))
         report = convt.ConvTranspose(weights, strides=[2, 2]).explain((1, 4, 9, 9))

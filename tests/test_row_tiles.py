@@ -1,4 +1,4 @@
-"""Rows of outputs in tile registers, lanes along positions, whose cells read several inputs each."""
+"""Rows of outputs in tile registers, one after the other, whose cells read several inputs each."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,16 @@ from cases import LAYOUTS, as_layout, integers, oracle
 from ways import assert_same_bits, built, check_bits_stay, forced, ways_in_tile_registers
 
 import convt
-from convt._levels import MAX_OUTER
+from convt._levels import ROW_PLACES
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
-from convt.paths import POSITION_TILES
+from convt.paths import CHANNEL_TILE_ROWS, POSITION_TILES
 from convt.shared_loads import taps_of_pair
 from convt.tiling import cut
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
-each_way = pytest.mark.parametrize(("way", "dtype"), ways_in_tile_registers(POSITION_TILES))
+each_way = pytest.mark.parametrize(("way", "dtype"), ways_in_tile_registers(CHANNEL_TILE_ROWS))
 SMALL = (2, 20, 9, 35), (20, 24, 3, 3), {"strides": [2, 2], "pads": [1, 1, 0, 0]}
 
 SHAPES = {
@@ -24,6 +24,12 @@ SHAPES = {
     "stride 2": SMALL,
     "taps of one class only": ((1, 33, 6, 20), (33, 20, 3, 1), {"strides": [2, 2]}),
     "classes without taps": ((1, 33, 6, 20), (33, 20, 3, 3), {"strides": [2, 4]}),
+    "stride 3": ((1, 33, 6, 40), (33, 40, 5, 5), {"strides": [2, 3], "pads": [2] * 4}),
+    "stride 5": ((2, 12, 90), (12, 20, 11), {"strides": [5], "pads": [3, 3]}),
+    "stride 7": ((1, 40, 3, 21), (40, 5, 3, 9), {"strides": [1, 7], "pads": [1] * 4}),
+    "rows of less than a tile": ((1, 40, 7, 11), (40, 24, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+    "rows of two tiles in part": ((1, 40, 7, 25), (40, 24, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+    "many rows of a cell": ((1, 20, 2, 18), (20, 4, 65, 2), {"strides": [64, 1]}),
     "stride 4": ((2, 8, 17, 19), (8, 17, 8, 8), {"strides": [4, 4], "pads": [2] * 4}),
     "stride 8": ((1, 16, 5, 70), (16, 20, 2, 16), {"strides": [1, 8], "pads": [0, 4, 1, 5]}),
     "rows that end within cells": ((1, 9, 8, 30), (9, 16, 7, 7), {"strides": [4, 4], "pads": [2, 3, 3, 2]}),
@@ -44,7 +50,7 @@ def test_integers_are_exact(way, dtype, x_shape, w_shape, attributes, threads):
     x, w, b = integers(dtype, x_shape, w_shape, b_shape)
     with forced(way):
         layer = convt.ConvTranspose(w, b, n_threads=threads, **attributes)
-        assert layer.explain(x.shape)["tiles"]["row by row"]
+        assert layer.explain(x.shape)["kernel"] == CHANNEL_TILE_ROWS.name
         y = layer(x)
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes).astype(dtype))
 
@@ -73,7 +79,7 @@ def test_any_layout(way, dtype, layout):
 
 @each_way
 def test_what_a_call_leaves_behind_meets_nothing_of_the_next(way, dtype):
-    """Tiles that begin with the last cells read beyond the packed input."""
+    """Tiles of the last cells read beyond the packed input."""
     x_shape, w_shape, attributes = SMALL
     x, w = integers(dtype, x_shape, w_shape)
     layer = convt.ConvTranspose(w, **attributes)
@@ -95,8 +101,17 @@ def test_taps_of_a_pair(first, second, wanted):
 
 
 @pytest.mark.skipif(not built("amx"), reason="a build without tile registers")
-@pytest.mark.parametrize(("strides", "possible"), [((2, 2), True), ((2, 3), False), ((2 * MAX_OUTER, 2), False)])
-def test_cells_have_few_rows_of_as_many_places_as_can_be_interleaved(strides, possible):
-    axes = tuple(Axis(9, s + 1, s, 1, 0, 9 * s + 1) for s in strides)
-    geometry = Geometry(1, 1, 32, 32, axes)
-    assert bool(Boxes.of(geometry, cut(geometry), "bfloat16", "amx", POSITION_TILES, 1)) == possible
+@pytest.mark.parametrize(("path", "possible"), [(CHANNEL_TILE_ROWS, True), (POSITION_TILES, False)])
+@pytest.mark.parametrize("stride", [1, 3, ROW_PLACES, ROW_PLACES + 1])
+def test_rows_of_cells_have_few_places_and_several_taps(path, possible, stride):
+    geometry = Geometry(1, 1, 32, 32, (Axis(9, stride + 1, stride, 1, 0, 9 * stride + 1),))
+    possible = possible and stride <= ROW_PLACES
+    assert bool(Boxes.of(geometry, cut(geometry), "bfloat16", "amx", path, 1)) == possible
+
+
+@pytest.mark.skipif(not built("amx"), reason="a build without tile registers")
+@pytest.mark.parametrize(("cells", "height"), [(5, 5), (16, 16), (17, 9), (24, 12), (32, 16), (33, 16), (300, 16)])
+def test_rows_that_two_tiles_hold_are_cut_into_even_ones(cells, height):
+    geometry = Geometry(1, 1, 32, 32, (Axis(cells, 4, 2, 1, 1, 2 * cells),))
+    boxes = Boxes.of(geometry, cut(geometry), "bfloat16", "amx", CHANNEL_TILE_ROWS, 1)
+    assert boxes.work.tile_height == height

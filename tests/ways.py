@@ -25,6 +25,7 @@ WAYS = [
         for level in LEVELS
         for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.PIECE_PATHS)
         if not path.words or multiplies_words(level)
+        if not path.by_rows or tile_limits(level, False, 1).unit > 1
     ),
 ]
 NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
