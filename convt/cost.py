@@ -53,8 +53,9 @@ FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 # By rows of cells in tile registers: what a tile of few positions takes besides, as a part of a whole one (12 of 16
-# take 0.9 of the time, 8 take 0.73), and more for products with weights beyond the first-level cache.
-SHORT_TILE = 0.46
+# take 0.9 of the time, 8 take 0.73), the time of one that waits for its sums, as a row has no second one, and more
+# for products with weights beyond the first-level cache.
+SHORT_TILE, LONE_TILE = 0.46, 1.1
 ROW_WEIGHTS, ROW_WEIGHTS_CYCLES = 40000, 8
 MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
@@ -464,6 +465,8 @@ def row_cycles(work: Work) -> float:
     layout, factors, height = work.layout, work.tile_factors, work.tile_height
     rows = math.prod(layout.box[:-1])
     tiles = math.ceil(layout.box[-1] / height) * (SHORT_TILE + (1 - SHORT_TILE) * height / work.lanes)
+    if layout.box[-1] == height:
+        tiles *= LONE_TILE
     taps, places = sum(len(c.shifts) for c in layout.classes), len(layout.classes)
     depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(work.block / work.lanes)
     product = factors.by_rows[work.pieces]
