@@ -11,7 +11,8 @@ one, and a range of output channels. For each box of a group, or of some that ar
    stays in cache (`_box_along_channels`, `_box_along_positions`);
 3. write the block's output rows once, places interleaved, rounded to the storage type (`_box_output`).
 
-Where a row of outputs takes its places from one class or two, 2 and 3 are one (`_box_one_pass`).
+Where a row of outputs takes its places from one class or two, 2 and 3 are one (`_box_one_pass`). By rows of cells, of
+which no taps are left out, they take turns, two tiles of positions at a time.
 
 Lanes lie along output channels or groups of one (input packed position by position, sums transposed on their way out),
 or along positions (input packed channel by channel, by two channels of bfloat16, or strip by strip) where output
@@ -45,7 +46,7 @@ cnp.import_array()
 cdef enum:
     # Where there are tiles, results of one piece of so many bytes pass the caches if their cells have one tap and
     # several outputs in a row: 0.957 and 0.977 of the time, 0.77 to 1.11 (41 layers on a Xeon with AMX, twice). Two
-    # pieces 0.993, rows in tile registers 0.88 to 1.09, one place a cell 1.2.
+    # pieces 0.993, one place a cell 1.2, by rows of cells 1.05 (7 layers).
     PLACES_STREAM_BYTES = 1 << 21
 
 
@@ -88,7 +89,7 @@ cdef bint run_box(
         return True
     if table.pieces:
         table.level.tiles.configure(table.tile_height)
-        if operands.one_pass and not table.by_rows:
+        if operands.one_pass:
             list_rows(table, operands, box, <char **> scratch.sums, &rows)
     weights += box.group * table.group_weights
     bias += box.group * table.group_biases
@@ -278,7 +279,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
     operands.fetch = y.nbytes >= table.level.fetch_bytes
-    if operands.one_pass and table.pieces == 1 and table.inner_places > 1 and not table.by_rows:
+    if operands.one_pass and table.pieces == 1 and table.inner_places > 1:
         stream_bytes = min(stream_bytes, PLACES_STREAM_BYTES)
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW

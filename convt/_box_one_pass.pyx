@@ -1,7 +1,8 @@
 """Boxes multiplied and stored in one pass: sums in registers are written as outputs, or to a few lines in between.
 
 With lanes along positions, where a row of outputs takes its places from one class or two (`multiply_and_store`), or in
-tile registers, of cells that read one input (`multiply_tiles_and_store`) or several (`multiply_tile_rows`).
+tile registers, of cells that read one input (`multiply_tiles_and_store`). Of several, row by row along channels, sums
+wait in the first-level cache (`multiply_tile_rows`).
 """
 
 from libc.stdint cimport int64_t
@@ -544,7 +545,8 @@ cdef void multiply_tile_rows(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t channel, Py_ssize_t block,
     const float *input, const float *weights, const float *bias,
 ) noexcept nogil:
-    """`multiply_and_store` in tile registers, row by row of outputs, for cells that read several inputs each."""
+    """The outputs of a block in tile registers, row by row, for cells that read several inputs each: their sums wait in
+    the first-level cache."""
     cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, n = 1, a, outer, x
     cdef int64_t idx[MAX_AXES]
     cdef tile_pair_t pairs[ROW_PLACES]

@@ -255,17 +255,17 @@ cdef class BoxTable:
 
     cdef list_pairs(self, classes, origin, steps):
         """The taps of every two places of a row of outputs, or of one."""
-        cdef Py_ssize_t place
         lists = []
         for row in range(0, self.places, self.inner_places):
             for place in range(row, row + self.inner_places, 2):
                 first = second = classes[self.class_of_place[place]]
                 if place + 1 < row + self.inner_places:
                     second = classes[self.class_of_place[place + 1]]
-                taps = taps_of_pair(first.shifts, second.shifts)
-                lists.append([((np.array(shift) - origin) @ steps * self.x_step, users) for shift, users in taps])
-        self.first_pair_tap = np.cumsum([0] + [len(taps) for taps in lists], dtype=np.int64)
-        self.pair_taps = np.array([tap for taps in lists for tap in taps] or [(0, 0)], dtype=np.int64)
+                lists.append(taps_of_pair(first.shifts, second.shifts))
+        taps = [tap for of_pair in lists for tap in of_pair] or [(tuple(origin), 0)]
+        offsets = (np.array([shift for shift, _ in taps]) - origin) @ steps * self.x_step
+        self.first_pair_tap = np.cumsum([0] + [len(of_pair) for of_pair in lists], dtype=np.int64)
+        self.pair_taps = np.stack([offsets, [users for _, users in taps]], axis=1).astype(np.int64)
 
     cdef set_portions(self):
         """Whole rows, or whole tiles of a row and no more than that."""
@@ -325,7 +325,7 @@ cdef class BoxTable:
         digest.update(np.asarray(self.products.first_tap).tobytes())
         digest.update(np.asarray(self.products.first_place).tobytes())
         digest.update(np.asarray(self.products.kernel_index).tobytes())
-        digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes, self.by_rows]))
+        digest.update(bytes([self.most_rows, self.together, self.whole_tile // self.lanes]))
         digest.update(self.slice.to_bytes(8, "little"))
         if self.merged_kernel is not None:
             digest.update(self.merged_kernel.tobytes())

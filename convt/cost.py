@@ -52,11 +52,11 @@ QUICK_OUTPUTS, SLOW_OUTPUTS_TIME = 1 << 22, 2.5
 FAR_OUTPUTS, PAGES_CYCLES = 1 << 21, 0.3
 # To write an output whose neighbours lie beside it in a tile: other channels, or other places of a cell.
 COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
-# By rows of cells in tile registers: what a tile of few positions takes besides, as a part of a whole one (12 of 16
-# take 0.9 of the time, 8 take 0.73), the time of one that waits for its sums, as a row has no second one, and more
-# for products with weights beyond the first-level cache.
+# By rows of cells in tile registers: what a tile of few positions takes besides, as a part of a whole one (12 of
+# 16 take 0.9 of the time, 8 take 0.73), the time of one that waits for its sums, as a row has no second one, and
+# more for products with weights beyond the first-level cache.
 SHORT_TILE, LONE_TILE = 0.46, 1.1
-ROW_WEIGHTS, ROW_WEIGHTS_CYCLES = 40000, 8
+FIRST_LEVEL_WEIGHTS, FAR_WEIGHTS_CYCLES = 40000, 8
 MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 # To see for a run whether a tap lies beyond the border, and for a tile to leave out one that does, which is not
@@ -256,8 +256,8 @@ def positions_stored(work: Work) -> float:
         return filled + threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
-        row_cycles = work.tile_factors.one_pass_row * item
-        return filled + (row_cycles * outputs / max(cells, 32) if rows_end else 0.0)
+        of_row = work.tile_factors.one_pass_row * item
+        return filled + (of_row * outputs / max(cells, 32) if rows_end else 0.0)
     if work.one_pass.possible:  # vectors, the last of a row filled or not
         vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
         written = work.factors.one_pass_written[item] * vectors
@@ -471,8 +471,8 @@ def row_cycles(work: Work) -> float:
     depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(work.block / work.lanes)
     product = factors.by_rows[work.pieces]
     # Of the tiles that are multiplied together, of one place or two.
-    if 2 * work.lanes * taps / places * depth * TILE_CHANNELS * work.weight_bytes > ROW_WEIGHTS:
-        product += ROW_WEIGHTS_CYCLES
+    if 2 * work.lanes * taps / places * depth * TILE_CHANNELS * work.weight_bytes > FIRST_LEVEL_WEIGHTS:
+        product += FAR_WEIGHTS_CYCLES
     return rows * (tiles * columns * taps * depth * product + factors.row * places / layout.axes[-1].stride)
 
 

@@ -52,9 +52,10 @@ typedef struct {
     ptrdiff_t next; /* to the next 32 channels or, without a list, to the next tap's, and after the last to 32 more */
 } convt_amx_operand;
 
-/* Sums lie in tiles 0 to 3: two of `first`, and of `second` if there are any. */
-INLINE void convt_amx_store_sums(const int two, const int columns, float *first, float *second, ptrdiff_t step)
+/* Sums lie in tiles 0 to 3: two of the first `height` rows, and of as many more if there are any. */
+INLINE void convt_amx_store_sums(const int two, const int columns, ptrdiff_t height, float *first, ptrdiff_t step)
 {
+    float *second = first + height * step;
     _tile_stored(0, first, step * sizeof(float));
     if (columns > 1)
         _tile_stored(1, first + 16, step * sizeof(float));
@@ -86,7 +87,7 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
         }
 }
 
-/* Products with the tiles of weights on the right that `users` has a bit for. */
+/* Products with the tiles on the right that `users` has a bit for. */
 #define MULTIPLY()                                                                                                     \
     do {                                                                                                               \
         if (users & 1) {                                                                                               \
@@ -172,7 +173,7 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
     if (pieces == 2)
         EVERY_TAP(1, LOAD_LEFT(0); SMALL_OF_TWO());
     EVERY_TAP(1, LOAD_LEFT(0); LARGE());
-    convt_amx_store_sums(rows > 1, columns, out, out + 16 * out_step, out_step);
+    convt_amx_store_sums(rows > 1, columns, 16, out, out_step);
 }
 
 #undef LOAD_RIGHT
@@ -245,7 +246,7 @@ static void convt_amx_positions_out(int pieces, int columns, ptrdiff_t positions
     }
 }
 
-/* The products of 16 or 32 positions with two tiles of weights, either of which may lack taps. */
+/* The products of one or two tiles of positions with two of weights, either of which may lack taps. */
 #define LOAD_RIGHT(which)                                                                                              \
     do {                                                                                                               \
         if (users & 1)                                                                                                 \
@@ -272,7 +273,7 @@ INLINE void convt_amx_pair_product(const int pieces, const int rows, ptrdiff_t h
                                    ptrdiff_t channels, const float *x, ptrdiff_t x_step, float *sums, ptrdiff_t step)
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
-    const convt_amx_operand left = {x, NULL, height * x_step, x_step, CONVT_PIECE_STEP, 0};
+    const convt_amx_operand left = {.second = height * x_step, .row = x_step, .piece = CONVT_PIECE_STEP};
     unsigned steps = 0;
     convt_amx_clear_sums();
     if (pieces == 3)
@@ -280,7 +281,7 @@ INLINE void convt_amx_pair_product(const int pieces, const int rows, ptrdiff_t h
     if (pieces == 2)
         EVERY_TAP(LOAD_LEFT(0); SMALL_OF_TWO());
     EVERY_TAP(LOAD_LEFT(0); LARGE());
-    convt_amx_store_sums(rows > 1, pair->users == 3 ? 2 : 1, sums, sums + height * step, step);
+    convt_amx_store_sums(rows > 1, pair->users == 3 ? 2 : 1, height, sums, step);
 }
 
 #undef LOAD_LEFT
@@ -291,6 +292,57 @@ INLINE void convt_amx_pair_product(const int pieces, const int rows, ptrdiff_t h
 #undef SMALL_OF_THREE
 #undef SMALL_OF_TWO
 #undef LARGE
+
+/* n outputs of each of up to 16 channels, from their sums, those of an output `step` floats after those of the one
+   before it, and their bias: into rows of `y` from channel `channel` and output `done` on. */
+INLINE void convt_amx_turn_out(const int precision, const float *sums, ptrdiff_t step, const float *bias, ptrdiff_t n,
+                               ptrdiff_t done, ptrdiff_t channel, const convt_output_row *y)
+{
+    const ptrdiff_t item = precision == 24 ? 4 : 2, of_line = 64 / item;
+    const ptrdiff_t channels = y->channels - channel < 16 ? y->channels - channel : 16;
+    const convt_pieces_vector added = (convt_pieces_vector)_mm512_loadu_ps(bias);
+    char *to = y->first + channel * y->channel_step + done * item;
+    for (; n > 0; n -= of_line, to += 64, sums += of_line * step) {
+        convt_pieces_vector block[16];
+        UNROLLED (i, 16) {
+            const ptrdiff_t first = precision == 24 ? i : i / 8 * 16 + i % 8,
+                            second = precision == 24 ? first : first + 8;
+            block[i] = (convt_pieces_vector)_mm512_loadu_ps(sums + first * step) + added;
+            if (precision != 24)
+                block[i] = (convt_pieces_vector)convt_pieces_two_halves(
+                    precision, (__m512)block[i],
+                    (__m512)((convt_pieces_vector)_mm512_loadu_ps(sums + second * step) + added));
+        }
+        if (precision == 24)
+            convt_pieces_transpose_registers(block);
+        else
+            convt_pieces_transpose_words((__m512i *)block);
+        if (channels == 16 && n >= of_line)
+            UNROLLED (i, 16) {
+                char *at = to + i * y->channel_step;
+                if (y->stream && (uintptr_t)at % 64 == 0)
+                    _mm512_stream_ps((float *)at, (__m512)block[i]);
+                else
+                    _mm512_storeu_ps(at, (__m512)block[i]);
+            }
+        else {
+            const uint32_t words = n < of_line ? (1u << n * item / 2) - 1 : UINT32_MAX;
+            for (ptrdiff_t i = 0; i < channels; i++)
+                _mm512_mask_storeu_epi16(to + i * y->channel_step, words, (__m512i)block[i]);
+        }
+    }
+}
+
+static void convt_amx_outputs(const float *sums, ptrdiff_t step, const float *bias, ptrdiff_t n, ptrdiff_t done,
+                              ptrdiff_t channel, const convt_output_row *y)
+{
+    if (y->precision == 24)
+        convt_amx_turn_out(24, sums, step, bias, n, done, channel, y);
+    else if (y->precision == 11)
+        convt_amx_turn_out(11, sums, step, bias, n, done, channel, y);
+    else
+        convt_amx_turn_out(8, sums, step, bias, n, done, channel, y);
+}
 
 /* A row of outputs of up to 16 channels, or 32 of one place a cell: of every two places a pair of `pairs`. x is as that
    of `channels`. */
@@ -318,7 +370,7 @@ static void convt_amx_row_out(int pieces, const convt_tile_pair *pairs, ptrdiff_
 #undef PRODUCT
         }
         for (ptrdiff_t c = 0; c < y->channels; c += 16)
-            convt_pieces_row_out(sums + c, y->places > 1 ? 16 : 16 * tiles, bias + c, left < n ? left : n, done, c, y);
+            convt_amx_outputs(sums + c, y->places > 1 ? 16 : 16 * tiles, bias + c, left < n ? left : n, done, c, y);
     }
 }
 

@@ -102,16 +102,17 @@ typedef struct {
     ptrdiff_t offset, users;
 } convt_shared_tap;
 
-/* Two tiles of 16 rows of sums of the same input: of two classes or, rows of outputs having one, of its next channels;
-   `users` has a bit for each that there is. w is, for each of them, [32 channels][tap][piece], w_piece floats from one
-   piece to the next. */
+/* Two tiles of weights that are multiplied by the same input: of two places or, rows of cells having one, of up to 32
+   channels; `users` has a bit for each that there is. w is, for each of them, [32 channels][tap][piece], w_piece floats
+   from one piece to the next. */
 typedef struct {
     ptrdiff_t taps, users, w_piece;
     const convt_shared_tap *tap;
     const float *w[2];
 } convt_tile_pair;
 
-/* A row of outputs of each of some channels, `channel_step` bytes apart, as in `convt_tile_rows`. */
+/* A row of outputs of each of some channels, `channel_step` bytes apart: of `precision` and `stream` as in
+   `convt_tile_rows`, up to CONVT_ROW_PLACES places a cell. */
 typedef struct {
     int precision, places, stream;
     ptrdiff_t outputs, channels, channel_step;

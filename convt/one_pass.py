@@ -82,8 +82,6 @@ class OnePass(NamedTuple):
 
 def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str) -> OnePass:
     """How boxes of a path, `block` output channels at a time, are written in one pass, if they are."""
-    if path.by_rows:
-        return OnePass(True)
     if path.along_channels or path.columns_first:
         return OnePass()
     if path.tiles:

@@ -26,8 +26,8 @@ class Path(NamedTuple):
     along_groups : bool
         Along channels, each of which is a group of its own: a lane multiplies its own input.
     by_rows : bool
-        Along channels, of several taps, one row of cells after the other: its outputs are written while their sums
-        are in the first-level cache.
+        Along channels, in tile registers alone, of several taps: one row of cells after the other, whose outputs
+        are written while their sums are in the first-level cache.
     """
 
     name: str

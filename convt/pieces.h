@@ -78,57 +78,6 @@ static inline __m512i convt_pieces_two_halves(const int precision, __m512 first,
         (__m256i)convt_pieces_narrow_vector(0, (convt_pieces_vector)second), 1);
 }
 
-/* n outputs of each of up to 16 channels, from their sums, those of an output `step` floats after those of the one
-   before it, and their bias: into rows of `y` from channel `channel` and output `done` on. */
-INLINE void convt_pieces_turn_out(const int precision, const float *sums, ptrdiff_t step, const float *bias,
-                                  ptrdiff_t n, ptrdiff_t done, ptrdiff_t channel, const convt_output_row *y)
-{
-    const ptrdiff_t item = precision == 24 ? 4 : 2, of_line = 64 / item;
-    const ptrdiff_t channels = y->channels - channel < 16 ? y->channels - channel : 16;
-    const convt_pieces_vector added = (convt_pieces_vector)_mm512_loadu_ps(bias);
-    char *to = y->first + channel * y->channel_step + done * item;
-    for (; n > 0; n -= of_line, to += 64, sums += of_line * step) {
-        convt_pieces_vector block[16];
-        UNROLLED (i, 16) {
-            const ptrdiff_t first = precision == 24 ? i : i / 8 * 16 + i % 8,
-                            second = precision == 24 ? first : first + 8;
-            block[i] = (convt_pieces_vector)_mm512_loadu_ps(sums + first * step) + added;
-            if (precision != 24)
-                block[i] = (convt_pieces_vector)convt_pieces_two_halves(
-                    precision, (__m512)block[i],
-                    (__m512)((convt_pieces_vector)_mm512_loadu_ps(sums + second * step) + added));
-        }
-        if (precision == 24)
-            convt_pieces_transpose_registers(block);
-        else
-            convt_pieces_transpose_words((__m512i *)block);
-        if (channels == 16 && n >= of_line)
-            UNROLLED (i, 16) {
-                char *at = to + i * y->channel_step;
-                if (y->stream && (uintptr_t)at % 64 == 0)
-                    _mm512_stream_ps((float *)at, (__m512)block[i]);
-                else
-                    _mm512_storeu_ps(at, (__m512)block[i]);
-            }
-        else {
-            const uint32_t words = n < of_line ? (1u << n * item / 2) - 1 : UINT32_MAX;
-            for (ptrdiff_t i = 0; i < channels; i++)
-                _mm512_mask_storeu_epi16(to + i * y->channel_step, words, (__m512i)block[i]);
-        }
-    }
-}
-
-static void convt_pieces_row_out(const float *sums, ptrdiff_t step, const float *bias, ptrdiff_t n, ptrdiff_t done,
-                                 ptrdiff_t channel, const convt_output_row *y)
-{
-    if (y->precision == 24)
-        convt_pieces_turn_out(24, sums, step, bias, n, done, channel, y);
-    else if (y->precision == 11)
-        convt_pieces_turn_out(11, sums, step, bias, n, done, channel, y);
-    else
-        convt_pieces_turn_out(8, sums, step, bias, n, done, channel, y);
-}
-
 /* `positions` of a level. */
 typedef void convt_pieces_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                     const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,
@@ -178,14 +127,8 @@ INLINE void convt_pieces_write_output(const int precision, const int places, con
 {
     __m512i out[16];
     int n;
-    if (places == 1 && precision == 8) {
-        const convt_pieces_vector first = sums[0][0] + *bias, second = sums[0][1] + *bias;
-        out[0] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
-        n = 1;
-    } else if (places == 1 && precision == 11) {
-        const convt_pieces_halves first = convt_pieces_narrow_vector(0, sums[0][0] + *bias);
-        const convt_pieces_halves second = convt_pieces_narrow_vector(0, sums[0][1] + *bias);
-        out[0] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
+    if (places == 1 && precision != 24) {
+        out[0] = convt_pieces_two_halves(precision, (__m512)(sums[0][0] + *bias), (__m512)(sums[0][1] + *bias));
         n = 1;
     } else {
         n = convt_pieces_interleave(precision, places, sums, bias, 0, out);
@@ -459,7 +402,7 @@ INLINE int convt_pieces_channels_of(const int pieces, const int precision, const
 
 INLINE void convt_pieces_pair_positions(const int pieces, const int precision, const char *even, const char *odd,
                                         ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, float *target, ptrdiff_t place,
-                                        ptrdiff_t step, ptrdiff_t piece_step, convt_pieces_range *range)
+                                        ptrdiff_t step, convt_pieces_range *range)
 {
     const ptrdiff_t item = precision == 24 ? 4 : 2, end = place + before + n + after;
     __m512i words[3];
@@ -472,7 +415,7 @@ INLINE void convt_pieces_pair_positions(const int pieces, const int precision, c
                 const char *low = even + first * item, *high = odd + first * item;
                 convt_pieces_pair(pieces, precision, 1, low, high, 0xffff, range, words);
                 UNROLLED (p, pieces)
-                    _mm512_storeu_si512(to + p * piece_step, words[p]);
+                    _mm512_storeu_si512(to + p * CONVT_TILE_FLOATS, words[p]);
                 /* The next strip: what the next box packs, in advance, took 1.03 times as long. Without either 128
                    channels of 184x240 took 1.05 times as long. */
                 __builtin_prefetch(low + n * item, 0, 2);
@@ -486,7 +429,7 @@ INLINE void convt_pieces_pair_positions(const int pieces, const int precision, c
         convt_pieces_pair(pieces, precision, 0, even ? even + first * item : NULL, odd ? odd + first * item : NULL,
                           some, range, words);
         for (int p = 0; p < pieces; p++)
-            _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * piece_step, written, words[p]);
+            _mm512_mask_storeu_epi32(target + chunk / 16 * step + p * CONVT_TILE_FLOATS, written, words[p]);
     }
 }
 
@@ -500,7 +443,7 @@ INLINE int convt_pieces_positions_of(const int pieces, const int precision, cons
         const char *even = x + 2 * pair * channel_step;
         convt_pieces_pair_positions(pieces, precision, 2 * pair < channels ? even : NULL,
                                     2 * pair + 1 < channels ? even + channel_step : NULL, before, n, after,
-                                    target + 16 * pair, place, step, CONVT_TILE_FLOATS, &range);
+                                    target + 16 * pair, place, step, &range);
     }
     return convt_pieces_leaves(precision, &range, least, most);
 }

@@ -87,7 +87,7 @@ class Call(NamedTuple):
         """Threads that are worth waking for work of so many cycles."""
         return int(max(1, min(self.threads, cycles / CYCLES_PER_THREAD)))
 
-    def by_rows(self, reason: str) -> Plan:
+    def in_phase_rows(self, reason: str) -> Plan:
         """In phases of rows."""
         threads = self.threads_for(phase_rows_cycles(self.geometry))
         return RowPlan(self.geometry, self.dtype, self.isa, threads, reason)
@@ -99,7 +99,7 @@ class Call(NamedTuple):
 
     def fallback(self, reason: str) -> Plan:
         """That of both which suits the images."""
-        return self.from_native_weights(reason) if self.reads_weights_once else self.by_rows(reason)
+        return self.from_native_weights(reason) if self.reads_weights_once else self.in_phase_rows(reason)
 
 
 class PathBoxes(NamedTuple):
@@ -155,7 +155,7 @@ def make_plan(
     reason = reason_of(call, cycles)
     rows = phase_rows_cycles(geometry)
     if not native and not forced_path and rows < min(cycles.values(), default=0):
-        plan = call.by_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
+        plan = call.in_phase_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
         if plan.workspace <= MOST_WORKSPACE:
             return plan
     plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
@@ -179,13 +179,13 @@ def plan_without_choice(call: Call) -> Plan | None:
     """The plan of a call that leaves no choice of boxes; None of any other."""
     geometry = call.geometry
     if call.isa == "generic":
-        return call.by_rows("the generic level has one path for every shape")
+        return call.in_phase_rows("the generic level has one path for every shape")
     if call.reads_weights_once and ("vectors" in call.without or not call.packs_for_few_images):
         return call.from_native_weights("few images of one position read every weight once")
     if "vectors" in call.without:
-        return call.by_rows("a weight is Inf or NaN and must not meet the border's zeros")
+        return call.in_phase_rows("a weight is Inf or NaN and must not meet the border's zeros")
     if 0 in (geometry.in_channels, *geometry.output_shape):
-        return call.by_rows("nothing to multiply")
+        return call.in_phase_rows("nothing to multiply")
     return None
 
 

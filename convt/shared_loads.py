@@ -1,4 +1,4 @@
-"""Tiles whose rows share what they read: those of one input channel, and pairs of tile registers."""
+"""Tiles that share what they read: rows of one input channel, and pairs of tile registers."""
 
 from collections.abc import Sequence
 

@@ -169,11 +169,6 @@ class BoxLayout(NamedTuple):
         return self.run_axis == len(self.steps)
 
     @property
-    def several_taps(self) -> bool:
-        """Whether cells read several inputs."""
-        return any(axis.origin < axis.reach for axis in self.axes)
-
-    @property
     def rows_are_runs(self) -> bool:
         """Whether a run is one row of cells."""
         return self.run_axis == len(self.steps) - 1

@@ -15,6 +15,7 @@
 
 static __thread __attribute__((unused)) struct {
     int configured;
+    unsigned char rows[16]; /* of every register, by the configuration */
     char registers[8][16][64];
 } software_tiles;
 
@@ -26,24 +27,30 @@ static inline char (*software_tile(int tile))[64]
     return software_tiles.registers[tile];
 }
 
+static inline void software_configure(const void *config)
+{
+    memcpy(software_tiles.rows, (const char *)config + 48, sizeof software_tiles.rows);
+    software_tiles.configured = 1;
+}
+
 static inline void software_load(int tile, const void *from, ptrdiff_t step)
 {
     char (*registers)[64] = software_tile(tile);
-    for (int row = 0; row < 16; row++)
+    for (int row = 0; row < software_tiles.rows[tile]; row++)
         memcpy(registers[row], (const char *)from + row * step, 64);
 }
 
 static inline void software_store(int tile, void *to, ptrdiff_t step)
 {
     char (*registers)[64] = software_tile(tile);
-    for (int row = 0; row < 16; row++)
+    for (int row = 0; row < software_tiles.rows[tile]; row++)
         memcpy((char *)to + row * step, registers[row], 64);
 }
 
 __attribute__((target("avx512f,avx512bf16"))) static inline void software_product(int sums, int left, int right)
 {
     char (*out)[64] = software_tile(sums), (*a)[64] = software_tile(left), (*b)[64] = software_tile(right);
-    for (int row = 0; row < 16; row++) {
+    for (int row = 0; row < software_tiles.rows[sums]; row++) {
         __m512 sum = _mm512_loadu_ps(out[row]);
         for (int pair = 0; pair < 16; pair++) {
             int both;
@@ -69,7 +76,7 @@ static inline int software_cpuid(unsigned leaf, unsigned subleaf, unsigned *a, u
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#define _tile_loadconfig(config) ((void)(config), (void)(software_tiles.configured = 1))
+#define _tile_loadconfig software_configure
 #define _tile_release() ((void)(software_tiles.configured = 0))
 #define _tile_zero(tile) ((void)memset(software_tile(tile), 0, sizeof software_tiles.registers[0]))
 #define _tile_loadd software_load

@@ -7,7 +7,7 @@ from ways import LEVELS, WORD_LEVELS, assert_same_bits, dtype_of, every_way, for
 
 import convt
 from convt import paths, planner
-from convt._levels import most_pieces, multiplies_words
+from convt._levels import most_pieces, multiplies_words, tile_limits
 from convt.geometry import Axis, Geometry, OnnxRules
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
@@ -50,6 +50,13 @@ def test_words_are_chosen_for_rows_that_fill_vectors(level):
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones((16, 16, 3, 3), BFLOAT16), strides=[2, 2])
         assert layer.explain((1, 16, 64, 64))["kernel"] == paths.POSITION_WORDS.name
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 1).unit > 1])
+def test_rows_are_chosen_where_outputs_take_longer_than_products(level):
+    with forced((level, None)):
+        layer = convt.ConvTranspose(np.ones((64, 64, 4, 4), BFLOAT16), strides=[2, 2], pads=[1] * 4)
+        assert layer.explain((1, 64, 128, 128))["kernel"] == paths.CHANNEL_TILE_ROWS.name
 
 
 @pytest.mark.parametrize("level", LEVELS)
