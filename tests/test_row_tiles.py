@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from cases import LAYOUTS, as_layout, integers, oracle
-from ways import assert_same_bits, built, check_bits_stay, forced, ways_in_tile_registers
+from ways import LEVELS, assert_same_bits, built, check_bits_stay, forced, ways_in_tile_registers
 
 import convt
 from convt._levels import ROW_PLACES
 from convt.boxes import Boxes
 from convt.geometry import Axis, Geometry
-from convt.paths import CHANNEL_TILE_ROWS, POSITION_TILES
+from convt.paths import CHANNEL_TILE_ROWS, CHANNEL_TILES, POSITION_TILES
 from convt.shared_loads import taps_of_pair
 from convt.tiling import cut
 
@@ -53,6 +53,20 @@ def test_integers_are_exact(way, dtype, x_shape, w_shape, attributes, threads):
         assert layer.explain(x.shape)["kernel"] == CHANNEL_TILE_ROWS.name
         y = layer(x)
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes).astype(dtype))
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level == "amx"])
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_sums_are_those_of_channel_tiles(level, precision):
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 70, 30, 90), (70, 20, 3, 3)))
+    results = []
+    for path in (CHANNEL_TILE_ROWS, CHANNEL_TILES):
+        with forced((level, path)):
+            layer = convt.ConvTranspose(w, strides=[2, 2], precision=precision)
+            assert layer.explain(x.shape)["kernel"] == path.name
+            results.append(layer(x))
+    assert_same_bits(*results)
 
 
 @each_way
