@@ -36,7 +36,8 @@ SMALL_WEIGHTS_BYTES = 1 << 20
 # instead of 41 and 38 GFLOP/s. Their slices stay in the second-level cache one after the other.
 DEEP_PLACES = 128
 IMAGES_BYTES = 7 << 18  # 32 images of 4x4 with 512 channels: 10 to 20 % faster than 16 of them in tile registers
-# By rows of cells: of six layers three eighths as much took 1.05 to 1.2 times as long, twice as much 1.05 to 1.15.
+# By rows of cells: three eighths as much took 1.03 to 1.2 times as long, twice as much 0.95 to 1.18 (three layers,
+# bfloat16 and float32).
 BY_ROWS_BYTES = 1 << 19
 # With columns first, of products, and of the packed input of tiles and along channels. Larger boxes share fewer of
 # them with the next one, smaller ones stay in the second-level cache: a megabyte more costs about 5 %. Along

@@ -333,6 +333,7 @@ INLINE void convt_amx_turn_out(const int precision, const float *sums, ptrdiff_t
     }
 }
 
+/* The same of the precision of y. */
 static void convt_amx_outputs(const float *sums, ptrdiff_t step, const float *bias, ptrdiff_t n, ptrdiff_t done,
                               ptrdiff_t channel, const convt_output_row *y)
 {
