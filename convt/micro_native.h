@@ -21,10 +21,10 @@ static inline REAL NAME(native_element)(const int precision, const void *w, ptrd
     return ((const REAL *)w)[j];
 }
 
-/* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. To `fetch`, ask for the weights of as many
-   more meanwhile. */
-INLINE void NAME(native_rows)(const int precision, const int images, const int channels, const int fetch, ptrdiff_t n,
-                              const REAL *x, ptrdiff_t x_step, const char *w, ptrdiff_t row, REAL *out,
+/* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. To `fetch`, ask for what lies `ahead` bytes
+   from these weights meanwhile. */
+INLINE void NAME(native_rows)(const int precision, const int images, const int channels, const int fetch, ptrdiff_t ahead,
+                              ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const char *w, ptrdiff_t row, REAL *out,
                               ptrdiff_t out_step)
 {
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
@@ -34,7 +34,7 @@ INLINE void NAME(native_rows)(const int precision, const int images, const int c
         UNROLLED (c, channels) {
             weights[c] = NAME(native_vector)(precision, w + c * row, j);
             if (fetch)
-                __builtin_prefetch(w + (channels + c) * row + j * item, 0, 2);
+                __builtin_prefetch(w + c * row + j * item + ahead, 0, 2);
         }
         UNROLLED (i, images) {
             NAME(unaligned) *sums = (NAME(unaligned) *)(out + i * out_step + j);
@@ -52,22 +52,23 @@ INLINE void NAME(native_rows)(const int precision, const int images, const int c
 
 /* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
    of a tile's width came from memory at a sixth of the speed. With fetching (131 MB took a tenth longer without) `rows`
-   rows are read at once, the level's `native_rows`; but two of doubles in vectors of eight where the level says four:
-   262 MB took 0.92 to 0.97 of the time of four, 131 MB of floats 1.01, vectors of four doubles (AVX2) 1.01 to 1.11.
-   Halves, which wait for their conversion, are as fast by four as by eight, and always fetched. */
+   rows are read at once, the level's `native_rows`. Of four, the next kilobyte of each is fetched: 262 MB of doubles took
+   0.85, of floats 0.92, 131 MB of floats 1.0 of the time of fetching the next rows, as eight do (not measured since).
+   Halves, which wait for their conversion, are as fast by four as by eight, and always fetched, the next rows: 131 MB
+   took 1.1 times as long by the kilobyte. */
 static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
                          ptrdiff_t x_step, const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {
-    enum { FEW = sizeof(REAL) == 8 && LANES == 8 ? 2 : 4 };
     const char *w = weights;
     const ptrdiff_t row = w_step * (precision < 24 ? sizeof(uint16_t) : sizeof(REAL));
+    const ptrdiff_t ahead = precision < 24 ? 4 * row : rows == 8 ? 8 * row : 1024;
 #define ROWS(rows, precision, fetch, images)                                                                           \
     {                                                                                                                  \
         ptrdiff_t c = 0;                                                                                               \
         for (; c + rows <= channels; c += rows)                                                                        \
-            NAME(native_rows)(precision, images, rows, fetch, n, x + c, x_step, w + c * row, row, out, out_step);      \
+            NAME(native_rows)(precision, images, rows, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);      \
         for (; c < channels; c++)                                                                                      \
-            NAME(native_rows)(precision, images, 1, fetch, n, x + c, x_step, w + c * row, row, out, out_step);         \
+            NAME(native_rows)(precision, images, 1, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);         \
     }
 #define IMAGES(rows, precision, fetch)                                                                                 \
     if (images == 1)                                                                                                   \
@@ -78,9 +79,9 @@ static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff
         ROWS(rows, precision, fetch, 3)
 #ifdef LOAD_FLOAT16
     if (precision == 11)
-        IMAGES(FEW, 11, 1)
+        IMAGES(4, 11, 1)
     else if (precision == 8)
-        IMAGES(FEW, 8, 1)
+        IMAGES(4, 8, 1)
     else
 #endif
         if (!fetch)
@@ -88,7 +89,7 @@ static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff
     else if (rows == 8)
         IMAGES(8, 24, 1)
     else
-        IMAGES(FEW, 24, 1)
+        IMAGES(4, 24, 1)
 #undef ROWS
 #undef IMAGES
 }
