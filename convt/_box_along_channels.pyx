@@ -12,7 +12,9 @@ from libc.string cimport memset
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
-from convt._levels cimport CHECKED_POSITIONS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, real_t, tap_t
+from convt._levels cimport (
+    BEGUN_SUMS, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, SMALL_PRODUCTS, real_t, tap_t,
+)
 from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
@@ -75,10 +77,10 @@ cdef inline int vectors_of_columns(BoxTable table, Py_ssize_t left) noexcept nog
 
 cdef inline void multiply_tile(
     BoxTable table, Py_ssize_t positions, int vectors, Py_ssize_t n_taps, Py_ssize_t row_taps,
-    const tap_t *taps, Py_ssize_t channels, bint begun, const real_t *input, const real_t *w,
+    const tap_t *taps, Py_ssize_t channels, int products, const real_t *input, const real_t *w,
     const real_t *soon, Py_ssize_t soon_step, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
-    """`channels` of the level. Products of pieces are made of all channels at once: sums of them are never `begun`."""
+    """`channels` of the level: these `products` of a slice of the channels."""
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if table.along_groups:
         if real_t is float:
@@ -87,18 +89,19 @@ cdef inline void multiply_tile(
             table.level.f64.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
     elif real_t is float and table.pieces:
         table.level.tiles.channels(
-            table.pieces, positions, vectors, n_taps, taps, table.channel_pairs, input, x_step, table.piece_step, w,
-            soon, soon_step, out, out_step,
+            products, table.pieces, positions, vectors, n_taps, taps,
+            min(channels // table.pieces, table.channel_pairs), input, x_step, table.piece_step, w, soon, soon_step,
+            out, out_step,
         )
     elif real_t is float:
         table.level.f32.channels(
-            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step, begun, out,
-            out_step,
+            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step,
+            products & BEGUN_SUMS, out, out_step,
         )
     else:
         table.level.f64.channels(
-            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step, begun, out,
-            out_step,
+            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step,
+            products & BEGUN_SUMS, out, out_step,
         )
 
 
@@ -130,22 +133,27 @@ cdef void multiply_runs(
     """The sums of `runs` runs of `length` positions: class after class, [position][column], without their bias.
 
     Of many input channels a slice at a time: all positions pass while its weights stay in the second-level cache, then
-    their sums go on with the next. A tile takes every `gap`th position of a run.
+    their sums go on with the next; all small products of pieces come before the large ones. A tile takes every `gap`th
+    position of a run.
     """
     cdef Py_ssize_t i, run, n_taps, n, done, tile, t, p, p_end, soon_step, base, step, first, depth, ahead
-    cdef Py_ssize_t tiles, count, part, begin, some, nth, gap = table.gap
-    cdef Py_ssize_t slice = table.depth if table.pieces else table.slice
+    cdef Py_ssize_t tiles, count, part, begin, some, nth, turn, gap = table.gap
+    cdef Py_ssize_t slice = table.slice // 2 * table.pieces if table.pieces else table.slice
+    cdef Py_ssize_t slices = (table.depth + slice - 1) // slice
+    cdef bint twice = table.pieces > 1 and slices > 1
+    cdef int products
     cdef int64_t cell
     cdef int vectors
     cdef bint one_tile
     cdef const tap_t *taps
     cdef const tap_t *of_run
     cdef const tap_t *of_tile
+    cdef const real_t *of_columns  # of a tile, their weights
     cdef const real_t *w
     cdef const real_t *soon
     for i in range(classes.n):
         n_taps = classes.taps(i)
-        w = weights + table.weight_offset[block, i]
+        of_columns = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
         step = table.padded(n) if table.columns_first else table.sums_step(n)
         done = 0
@@ -161,8 +169,15 @@ cdef void multiply_runs(
                 )
             # Each tile of positions fetches its share of the weights that come next.
             soon_step = (tile + tiles - 1) // tiles
-            for first from 0 <= first < table.depth by slice:
+            for turn in range(2 * slices if twice else slices):
+                first = turn % slices * slice
                 depth = min(slice, table.depth - first)
+                products = BEGUN_SUMS if turn else 0
+                if turn < slices:
+                    products |= SMALL_PRODUCTS
+                if turn >= slices or not twice:
+                    products |= LARGE_PRODUCTS
+                w = of_columns + n_taps * first * tile
                 ahead = n_taps * depth * tile
                 if tiles == 1 and table.pieces < 2:
                     ahead = min(ahead, READ_ONCE_AHEAD // <Py_ssize_t> sizeof(real_t))
@@ -185,11 +200,11 @@ cdef void multiply_runs(
                         if not one_tile:
                             of_tile = find_tile_taps(table, classes, i, cell, p_end - p, of_run, scratch.tile_taps)
                         multiply_tile(
-                            table, p_end - p, vectors, n_taps, classes.row_taps[i], of_tile, depth, first > 0,
+                            table, p_end - p, vectors, n_taps, classes.row_taps[i], of_tile, depth, products,
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
-                w += n_taps * depth * tile
+            of_columns += n_taps * table.depth * tile
             done += tile
         out += step * table.positions
 
@@ -232,8 +247,8 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, vectors, 1, 1, table.products.as_taps(0), table.depth, False,
-                input + p * table.x_step, w, w, 0, out + p * step + done, step,
+                table, p_end - p, vectors, 1, 1, table.products.as_taps(0), table.depth,
+                SMALL_PRODUCTS | LARGE_PRODUCTS, input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
         done += tile

@@ -184,10 +184,15 @@ cdef class BoxTable:
 
     cdef set_slices(self, layout):
         """Into what the input channels are cut, and the columns of weights that are used once."""
-        cdef Py_ssize_t slices = 1, width = 2 * self.lanes, panel_bytes
+        cdef Py_ssize_t slices = 1, width = 2 * self.lanes, panel_bytes, tile_bytes
         cdef Py_ssize_t rows = max(1, self.depth) if self.pieces else GIVEN_CHANNELS
-        if self.along_channels and not self.columns_first and not self.pieces:
-            slices += layout.most_taps * self.in_channels * self.whole_tile * self.item // SLICE_BYTES
+        whole = self.columns_first or self.by_rows or self.merged_kernel is not None
+        whole = whole or (self.pieces and self.unit == 1)  # dot products
+        if self.along_channels and not whole:
+            tile_bytes = layout.most_taps * self.in_channels * self.whole_tile
+            tile_bytes *= 2 * self.pieces if self.pieces else self.item
+            if tile_bytes >= SLICE_BYTES:
+                slices = (tile_bytes - 1) // PIECES_SLICE_BYTES + 1 if self.pieces else tile_bytes // SLICE_BYTES + 1
         self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
         panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
         self.panel = max(1, panel_bytes // (rows * width * self.item)) * width

@@ -46,6 +46,9 @@ cdef extern from "levels.h" nogil:
         const uint8_t *users
         const uint8_t *runs
     enum:
+        SMALL_PRODUCTS "CONVT_SMALL_PRODUCTS"
+        LARGE_PRODUCTS "CONVT_LARGE_PRODUCTS"
+        BEGUN_SUMS "CONVT_BEGUN_SUMS"
         PIECE_STEP "CONVT_PIECE_STEP"
         TILE_FLOATS "CONVT_TILE_FLOATS"
         ONE_CLASS "CONVT_ONE_CLASS"
@@ -218,7 +221,7 @@ cdef extern from "levels.h" nogil:
         void (*configure)(int) noexcept nogil
         void (*release)() noexcept nogil
         void (*channels)(
-            int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
+            int, int, int, int, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
             const float *, const float *, Py_ssize_t, float *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(

@@ -66,6 +66,19 @@ INLINE void convt_amx_store_sums(const int two, const int columns, ptrdiff_t hei
     }
 }
 
+INLINE void convt_amx_load_sums(const int rows, const int columns, const float *first, ptrdiff_t step)
+{
+    const float *second = first + 16 * step;
+    _tile_loadd(0, first, step * sizeof(float));
+    if (columns > 1)
+        _tile_loadd(1, first + 16, step * sizeof(float));
+    if (rows > 1) {
+        _tile_loadd(2, second, step * sizeof(float));
+        if (columns > 1)
+            _tile_loadd(3, second + 16, step * sizeof(float));
+    }
+}
+
 INLINE void convt_amx_clear_sums(void)
 {
     _tile_zero(0);
@@ -159,20 +172,26 @@ INLINE void convt_amx_add_bias(const int rows, const int columns, const float *b
 
 /* Up to 32 x 32 sums of products; taps without a list are one or none. First the small ones, then, on top of their sum,
    those of the first pieces: these alone round at the size of the sum, and half as often as a chain of fused
-   multiply-adds does. */
-INLINE void convt_amx_product(const int pieces, const int rows, const int columns, ptrdiff_t taps, ptrdiff_t pairs,
-                              const convt_amx_operand left, const convt_amx_operand right, const float *soon,
-                              ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
+   multiply-adds does. A slice of the channels makes one kind of `products` at a time, and fetches all that comes next
+   with the first kind. */
+INLINE void convt_amx_product(const int products, const int pieces, const int rows, const int columns, ptrdiff_t taps,
+                              ptrdiff_t pairs, const convt_amx_operand left, const convt_amx_operand right,
+                              const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
     const int users = columns > 1 ? 3 : 1;
+    const int both = pieces > 1 && products & CONVT_SMALL_PRODUCTS && products & CONVT_LARGE_PRODUCTS;
     unsigned steps = 0;
-    convt_amx_clear_sums();
-    if (pieces == 3)
-        EVERY_TAP(2, LOAD_LEFT(0); SMALL_OF_THREE());
-    if (pieces == 2)
-        EVERY_TAP(1, LOAD_LEFT(0); SMALL_OF_TWO());
-    EVERY_TAP(1, LOAD_LEFT(0); LARGE());
+    if (products & CONVT_BEGUN_SUMS)
+        convt_amx_load_sums(rows, columns, out, out_step);
+    else
+        convt_amx_clear_sums();
+    if (pieces == 3 && products & CONVT_SMALL_PRODUCTS)
+        EVERY_TAP(3 - both, LOAD_LEFT(0); SMALL_OF_THREE());
+    if (pieces == 2 && products & CONVT_SMALL_PRODUCTS)
+        EVERY_TAP(2 - both, LOAD_LEFT(0); SMALL_OF_TWO());
+    if (products & CONVT_LARGE_PRODUCTS)
+        EVERY_TAP(both || pieces == 1, LOAD_LEFT(0); LARGE());
     convt_amx_store_sums(rows > 1, columns, 16, out, out_step);
 }
 
@@ -194,18 +213,30 @@ INLINE void convt_amx_product(const int pieces, const int rows, const int column
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32] or,
    unless `piece_step` is CONVT_PIECE_STEP, [piece][place][channel], w [32 channels][tap][piece][vector] tiles, two
    bfloat16 to a float; `pairs` of channels are multiplied, and steps and offsets are in floats. Sums of whole tiles are
-   written: out has room for 15 positions more, and x too. */
-static void convt_amx_channels(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
-                               ptrdiff_t pairs, const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w,
-                               const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step)
+   written unless they are those of a slice: out has room for 15 positions more, and x too. */
+static void convt_amx_channels(int products, int pieces, int positions, int columns, ptrdiff_t taps,
+                               const convt_tap *tap, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
+                               ptrdiff_t piece_step, const float *w, const float *soon, ptrdiff_t soon_step, float *out,
+                               ptrdiff_t out_step)
 {
     const int rows = (positions + 15) / 16;
     const ptrdiff_t tile = CONVT_TILE_FLOATS, next = piece_step == CONVT_PIECE_STEP ? 16 * pieces : 16;
     const convt_amx_operand left = {x, tap, 16 * x_step, x_step, piece_step, next};
     const convt_amx_operand right = {w, NULL, tile, 16, columns * tile, pieces * columns * tile};
-#define PRODUCT(p, r, c) convt_amx_product(p, r, c, taps, pairs, left, right, soon, soon_step, out, out_step);
+    /* Of a slice, whole tiles would be written over the sums that others have begun. */
+    const int apart = products != (CONVT_SMALL_PRODUCTS | CONVT_LARGE_PRODUCTS) && positions % 16;
+    float part[32 * 32];
+    float *const sums = apart ? part : out;
+    const ptrdiff_t step = apart ? 32 : out_step;
+    if (apart && products & CONVT_BEGUN_SUMS)
+        for (int i = 0; i < positions; i++)
+            memcpy(part + i * step, out + i * out_step, columns * 16 * sizeof(float));
+#define PRODUCT(p, r, c) convt_amx_product(products, p, r, c, taps, pairs, left, right, soon, soon_step, sums, step);
     INSTANCES(PRODUCT)
 #undef PRODUCT
+    if (apart)
+        for (int i = 0; i < positions; i++)
+            memcpy(out + i * out_step, part + i * step, columns * 16 * sizeof(float));
 }
 
 /* What `positions` of micro.h computes, likewise, for up to 32 outputs, filled up to one or two tiles, and one tap or
@@ -218,11 +249,12 @@ static void convt_amx_positions(int pieces, int outputs, ptrdiff_t positions, pt
     const int rows = outputs > 16 ? 2 : 1;
     const ptrdiff_t tile = CONVT_TILE_FLOATS;
     const convt_amx_operand left = {w, NULL, tile, 16, rows * tile, pieces * rows * tile};
+    enum { ALL_PRODUCTS = CONVT_SMALL_PRODUCTS | CONVT_LARGE_PRODUCTS };
     for (ptrdiff_t p = 0; p < positions; p += 32) {
         const int columns = positions - p > 16 ? 2 : 1;
         const convt_amx_operand right = {x + p / 16 * x_step, NULL, x_step, 16, tile, pieces * tile};
 #define PRODUCT(p_, r, c)                                                                                              \
-    convt_amx_product(p_, r, c, taps, pairs, left, right, w, 0, out + p, out_step);                                    \
+    convt_amx_product(ALL_PRODUCTS, p_, r, c, taps, pairs, left, right, w, 0, out + p, out_step);                      \
     if (bias)                                                                                                          \
         convt_amx_add_bias(r, c, bias, out + p, out_step);
         INSTANCES(PRODUCT)

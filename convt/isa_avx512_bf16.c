@@ -95,13 +95,13 @@ INLINE void convt_dot_channels_tile(const int positions, const int vectors, ptrd
 }
 
 /* What `channels` of AMX computes, for up to 12 positions of two vectors of columns or 24 of one. */
-static void convt_avx512_bf16_channels(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
-                                       ptrdiff_t pairs, const float *x, ptrdiff_t x_step, ptrdiff_t piece_step,
-                                       const float *w, const float *soon, ptrdiff_t soon_step, float *out,
-                                       ptrdiff_t out_step)
+static void convt_avx512_bf16_channels(int products, int pieces, int positions, int columns, ptrdiff_t taps,
+                                       const convt_tap *tap, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
+                                       ptrdiff_t piece_step, const float *w, const float *soon, ptrdiff_t soon_step,
+                                       float *out, ptrdiff_t out_step)
 {
 #define CALL(p, v) convt_dot_channels_tile(p, v, taps, tap, pairs, x, x_step, w, soon, soon_step, out, out_step)
-    (void)pieces, (void)piece_step; /* one */
+    (void)products, (void)pieces, (void)piece_step; /* all, of one */
     if (columns == 1)
         EVERY_TILE(positions, 1, CALL)
     else

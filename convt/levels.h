@@ -40,6 +40,9 @@ _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as
 
 /* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
    whole numbers of so many channels. */
+/* Which products of pieces, and whether on top of sums that are begun. */
+enum { CONVT_SMALL_PRODUCTS = 1, CONVT_LARGE_PRODUCTS = 2, CONVT_BEGUN_SUMS = 4 };
+
 enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8, CONVT_TILE_FLOATS = 256 /* of 16 rows of 16 pairs */ };
 enum { CONVT_ROW_PLACES = 8 /* most of a cell's row whose sums wait for `row_out` to write them */ };
 
@@ -181,9 +184,9 @@ typedef struct {
     int most_pieces;                  /* of an element that are worth it */
     void (*configure)(int positions); /* of tiles of `row_out`, up to 16, which all others have */
     void (*release)(void);
-    void (*channels)(int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap, ptrdiff_t pairs,
-                     const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w, const float *soon,
-                     ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
+    void (*channels)(int products, int pieces, int positions, int columns, ptrdiff_t taps, const convt_tap *tap,
+                     ptrdiff_t pairs, const float *x, ptrdiff_t x_step, ptrdiff_t piece_step, const float *w,
+                     const float *soon, ptrdiff_t soon_step, float *out, ptrdiff_t out_step);
     void (*positions)(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,
                       ptrdiff_t x_step, const float *w, const float *bias, float *out, ptrdiff_t out_step);
     void (*positions_out)(int pieces, int columns, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs, const float *x,

@@ -23,9 +23,9 @@ static inline REAL NAME(native_element)(const int precision, const void *w, ptrd
 
 /* out[i][j] += x[i][c] * w[c][j] for up to 8 channels, `row` bytes apart. To `fetch`, ask for what lies `ahead` bytes
    from these weights meanwhile. */
-INLINE void NAME(native_rows)(const int precision, const int images, const int channels, const int fetch, ptrdiff_t ahead,
-                              ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const char *w, ptrdiff_t row, REAL *out,
-                              ptrdiff_t out_step)
+INLINE void NAME(native_rows)(const int precision, const int images, const int channels, const int fetch,
+                              ptrdiff_t ahead, ptrdiff_t n, const REAL *x, ptrdiff_t x_step, const char *w,
+                              ptrdiff_t row, REAL *out, ptrdiff_t out_step)
 {
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
     ptrdiff_t j = 0;
@@ -52,10 +52,10 @@ INLINE void NAME(native_rows)(const int precision, const int images, const int c
 
 /* 1 to 3 images, n columns, w_step elements from one channel's weights to the next's. Few long rows at a time: columns
    of a tile's width came from memory at a sixth of the speed. With fetching (131 MB took a tenth longer without) `rows`
-   rows are read at once, the level's `native_rows`. Of four, the next kilobyte of each is fetched: 262 MB of doubles took
-   0.85, of floats 0.92, 131 MB of floats 1.0 of the time of fetching the next rows, as eight do (not measured since).
-   Halves, which wait for their conversion, are as fast by four as by eight, and always fetched, the next rows: 131 MB
-   took 1.1 times as long by the kilobyte. */
+   rows are read at once, the level's `native_rows`. Of four, the next kilobyte of each is fetched: 262 MB of doubles
+   took 0.85, of floats 0.92, 131 MB of floats 1.0 of the time of fetching the next rows, as eight do (not measured
+   since). Halves, which wait for their conversion, are as fast by four as by eight, and always fetched, the next rows:
+   131 MB took 1.1 times as long by the kilobyte. */
 static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff_t channels, ptrdiff_t n, const REAL *x,
                          ptrdiff_t x_step, const void *weights, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step)
 {
@@ -66,9 +66,10 @@ static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff
     {                                                                                                                  \
         ptrdiff_t c = 0;                                                                                               \
         for (; c + rows <= channels; c += rows)                                                                        \
-            NAME(native_rows)(precision, images, rows, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);      \
+            NAME(native_rows)(precision, images, rows, fetch, ahead, n, x + c, x_step, w + c * row, row, out,          \
+                              out_step);                                                                               \
         for (; c < channels; c++)                                                                                      \
-            NAME(native_rows)(precision, images, 1, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);         \
+            NAME(native_rows)(precision, images, 1, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);  \
     }
 #define IMAGES(rows, precision, fetch)                                                                                 \
     if (images == 1)                                                                                                   \

@@ -195,6 +195,29 @@ def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, str
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
+@pytest.mark.parametrize("level", [level for level in LEVELS if level == "amx"])
+@pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.CHANNEL_TILE_IMAGES], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "dtype"),
+    [
+        ((1, 700, 4, 12), (700, 40, 4, 4), np.float32),
+        ((3, 2 * 1100, 5), (2 * 1100, 20, 3), np.float32),  # of two groups
+        ((2, 1030, 4, 4), (1030, 16, 4, 4), np.float16),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_slices_in_tile_registers(level, path, x_shape, w_shape, dtype, threads):
+    rng = np.random.default_rng(0)
+    group, axes = x_shape[1] // 1100 or 1, len(x_shape) - 2
+    x, w, b = (integer_data(rng, shape) for shape in (x_shape, w_shape, w_shape[1] * group))
+    attributes = {"strides": [1] * axes, "pads": [1] * 2 * axes, "group": group}
+    with forced((level, path)):
+        layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=threads, **attributes)
+        assert layer.explain(x_shape)["tiles"]["slice"] < x_shape[1] // group
+        y = layer(x.astype(dtype))
+    np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 def test_slices_do_not_depend_on_threads(level, dtype):

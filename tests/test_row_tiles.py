@@ -56,15 +56,29 @@ def test_integers_are_exact(way, dtype, x_shape, w_shape, attributes, threads):
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level == "amx"])
-@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
-def test_sums_are_those_of_channel_tiles(level, precision):
+@pytest.mark.parametrize(
+    ("precision", "channels", "slice"),
+    [
+        ("highest", 70, 0),
+        ("high", 70, 0),
+        ("medium", 70, 0),
+        ("highest", 700, 128),
+        ("high", 1030, 192),
+        ("medium", 2060, 352),
+    ],
+)
+def test_sums_are_those_of_channel_tiles(level, precision, channels, slice):
+    """Which multiply many channels in slices."""
     rng = np.random.default_rng(2)
-    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 70, 30, 90), (70, 20, 3, 3)))
+    shapes = (1, channels, 5, 90), (channels, 20, 3, 3)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
     results = []
     for path in (CHANNEL_TILE_ROWS, CHANNEL_TILES):
         with forced((level, path)):
             layer = convt.ConvTranspose(w, strides=[2, 2], precision=precision)
-            assert layer.explain(x.shape)["kernel"] == path.name
+            plan = layer.explain(x.shape)
+            assert plan["kernel"] == path.name
+            assert plan["tiles"].get("slice", 0) == (slice if path == CHANNEL_TILES else 0)
             results.append(layer(x))
     assert_same_bits(*results)
 
