@@ -241,7 +241,7 @@ DOTS = TileFactors(
     summed=0.65,
 )
 # Those of one pass are chosen with `AVX512`. Those of rows fit what 100 layers took for each number of pieces
-# within a fifth; of 259 layers the chosen paths took 1.017 (bfloat16), 1.012 (float16) and 1.025 times as long as
+# within a fifth; of 259 layers the chosen paths took 1.017 (bfloat16), 1.012 (float16) and 1.023 times as long as
 # the best (float32). Without cycles of pairs and of adding 80 random layers took 1.08 (float32) and 1.03 times as
 # long as the best (bfloat16), not 1.03 and 1.01 (Xeon with AMX).
 REGISTERS = DOTS._replace(
