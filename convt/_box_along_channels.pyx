@@ -13,7 +13,8 @@ from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
 from convt._levels cimport (
-    BEGUN_SUMS, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, SMALL_PRODUCTS, real_t, tap_t,
+    ALL_PRODUCTS, BEGUN_SUMS, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, SMALL_PRODUCTS,
+    real_t, tap_t,
 )
 from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
@@ -148,12 +149,10 @@ cdef void multiply_runs(
     cdef const tap_t *taps
     cdef const tap_t *of_run
     cdef const tap_t *of_tile
-    cdef const real_t *of_columns  # of a tile, their weights
     cdef const real_t *w
     cdef const real_t *soon
     for i in range(classes.n):
         n_taps = classes.taps(i)
-        of_columns = weights + table.weight_offset[block, i]
         n = table.columns(classes, block, i)
         step = table.padded(n) if table.columns_first else table.sums_step(n)
         done = 0
@@ -172,12 +171,12 @@ cdef void multiply_runs(
             for turn in range(2 * slices if twice else slices):
                 first = turn % slices * slice
                 depth = min(slice, table.depth - first)
-                products = BEGUN_SUMS if turn else 0
-                if turn < slices:
-                    products |= SMALL_PRODUCTS
-                if turn >= slices or not twice:
-                    products |= LARGE_PRODUCTS
-                w = of_columns + n_taps * first * tile
+                products = ALL_PRODUCTS
+                if twice:
+                    products = SMALL_PRODUCTS if turn < slices else LARGE_PRODUCTS
+                if turn:
+                    products |= BEGUN_SUMS
+                w = weights + table.weight_offset[block, i] + n_taps * (done * table.depth + first * tile)
                 ahead = n_taps * depth * tile
                 if tiles == 1 and table.pieces < 2:
                     ahead = min(ahead, READ_ONCE_AHEAD // <Py_ssize_t> sizeof(real_t))
@@ -204,7 +203,6 @@ cdef void multiply_runs(
                             input + (base + begin + p * gap) * table.x_step + first, w, soon, soon_step,
                             out + (run * length + begin + p * gap) * step + done, gap * step,
                         )
-            of_columns += n_taps * table.depth * tile
             done += tile
         out += step * table.positions
 
@@ -247,8 +245,8 @@ cdef void multiply_panel(
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(
-                table, p_end - p, vectors, 1, 1, table.products.as_taps(0), table.depth,
-                SMALL_PRODUCTS | LARGE_PRODUCTS, input + p * table.x_step, w, w, 0, out + p * step + done, step,
+                table, p_end - p, vectors, 1, 1, table.products.as_taps(0), table.depth, ALL_PRODUCTS,
+                input + p * table.x_step, w, w, 0, out + p * step + done, step,
             )
         w += tile * table.depth
         done += tile

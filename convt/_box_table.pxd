@@ -19,7 +19,7 @@ cdef enum:
     WHOLE_LINES_ROWS = 6  # of a tile of four vectors
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
     # If those of tile registers are so many: nine layers of 1024 and more channels took 0.73 to 1.01 of the time, 0.90
-    # on average. Slices of twice the size took 1.03 to 1.2 times as long, slices of tiles of 384 KB 0.93 to 1.2 times.
+    # on average. Of float32, slices of twice the size took 1.03 to 1.2, slices of tiles of 384 KB 0.85 to 1.2 times.
     PIECES_SLICE_BYTES = 3 << 15
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.

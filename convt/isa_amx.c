@@ -180,7 +180,7 @@ INLINE void convt_amx_product(const int products, const int pieces, const int ro
 {
     float awake[CONVT_TILE_FLOATS] __attribute__((aligned(64)));
     const int users = columns > 1 ? 3 : 1;
-    const int both = pieces > 1 && products & CONVT_SMALL_PRODUCTS && products & CONVT_LARGE_PRODUCTS;
+    const int both = pieces > 1 && (products & CONVT_ALL_PRODUCTS) == CONVT_ALL_PRODUCTS;
     unsigned steps = 0;
     if (products & CONVT_BEGUN_SUMS)
         convt_amx_load_sums(rows, columns, out, out_step);
@@ -213,7 +213,7 @@ INLINE void convt_amx_product(const int products, const int pieces, const int ro
 /* What `channels` of micro.h computes, for up to 32 positions, in pieces: x is [place][32 channels][piece][32] or,
    unless `piece_step` is CONVT_PIECE_STEP, [piece][place][channel], w [32 channels][tap][piece][vector] tiles, two
    bfloat16 to a float; `pairs` of channels are multiplied, and steps and offsets are in floats. Sums of whole tiles are
-   written unless they are those of a slice: out has room for 15 positions more, and x too. */
+   written unless they were begun: out has room for 15 positions more, and x too. */
 static void convt_amx_channels(int products, int pieces, int positions, int columns, ptrdiff_t taps,
                                const convt_tap *tap, ptrdiff_t pairs, const float *x, ptrdiff_t x_step,
                                ptrdiff_t piece_step, const float *w, const float *soon, ptrdiff_t soon_step, float *out,
@@ -223,12 +223,12 @@ static void convt_amx_channels(int products, int pieces, int positions, int colu
     const ptrdiff_t tile = CONVT_TILE_FLOATS, next = piece_step == CONVT_PIECE_STEP ? 16 * pieces : 16;
     const convt_amx_operand left = {x, tap, 16 * x_step, x_step, piece_step, next};
     const convt_amx_operand right = {w, NULL, tile, 16, columns * tile, pieces * columns * tile};
-    /* Of a slice, whole tiles would be written over the sums that others have begun. */
-    const int apart = products != (CONVT_SMALL_PRODUCTS | CONVT_LARGE_PRODUCTS) && positions % 16;
+    /* Whole tiles would be written over the sums that the positions behind them have begun. */
+    const int apart = products & CONVT_BEGUN_SUMS && positions % 16;
     float part[32 * 32];
     float *const sums = apart ? part : out;
     const ptrdiff_t step = apart ? 32 : out_step;
-    if (apart && products & CONVT_BEGUN_SUMS)
+    if (apart)
         for (int i = 0; i < positions; i++)
             memcpy(part + i * step, out + i * out_step, columns * 16 * sizeof(float));
 #define PRODUCT(p, r, c) convt_amx_product(products, p, r, c, taps, pairs, left, right, soon, soon_step, sums, step);
@@ -249,12 +249,11 @@ static void convt_amx_positions(int pieces, int outputs, ptrdiff_t positions, pt
     const int rows = outputs > 16 ? 2 : 1;
     const ptrdiff_t tile = CONVT_TILE_FLOATS;
     const convt_amx_operand left = {w, NULL, tile, 16, rows * tile, pieces * rows * tile};
-    enum { ALL_PRODUCTS = CONVT_SMALL_PRODUCTS | CONVT_LARGE_PRODUCTS };
     for (ptrdiff_t p = 0; p < positions; p += 32) {
         const int columns = positions - p > 16 ? 2 : 1;
         const convt_amx_operand right = {x + p / 16 * x_step, NULL, x_step, 16, tile, pieces * tile};
 #define PRODUCT(p_, r, c)                                                                                              \
-    convt_amx_product(ALL_PRODUCTS, p_, r, c, taps, pairs, left, right, w, 0, out + p, out_step);                      \
+    convt_amx_product(CONVT_ALL_PRODUCTS, p_, r, c, taps, pairs, left, right, w, 0, out + p, out_step);                \
     if (bias)                                                                                                          \
         convt_amx_add_bias(r, c, bias, out + p, out_step);
         INSTANCES(PRODUCT)

@@ -40,10 +40,9 @@ _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as
 
 /* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
    whole numbers of so many channels. */
-/* Which products of pieces, and whether on top of sums that are begun. */
-enum { CONVT_SMALL_PRODUCTS = 1, CONVT_LARGE_PRODUCTS = 2, CONVT_BEGUN_SUMS = 4 };
-
 enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8, CONVT_TILE_FLOATS = 256 /* of 16 rows of 16 pairs */ };
+/* Which products of pieces, and whether on top of sums that are begun. */
+enum { CONVT_SMALL_PRODUCTS = 1, CONVT_LARGE_PRODUCTS = 2, CONVT_ALL_PRODUCTS = 3, CONVT_BEGUN_SUMS = 4 };
 enum { CONVT_ROW_PLACES = 8 /* most of a cell's row whose sums wait for `row_out` to write them */ };
 
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
