@@ -48,6 +48,7 @@ cdef enum:
     # several outputs in a row: 0.957 and 0.977 of the time, 0.77 to 1.11 (41 layers on a Xeon with AMX, twice). Two
     # pieces 0.993, one place a cell 1.2, by rows of cells 1.05 (7 layers).
     PLACES_STREAM_BYTES = 1 << 21
+    SET_STEP = 1 << 10  # what is so many bytes apart, or a multiple, meets in four sets of a first-level cache or fewer
 
 
 cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:
@@ -283,6 +284,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
         stream_bytes = min(stream_bytes, PLACES_STREAM_BYTES)
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW
+    operands.many_lines = table.sets_wait and operands.plain and y.strides[1] % SET_STEP == 0
     operands.joined_rows = can_join_rows(table, operands, y)
     apart = operands.joined_rows and table.rows_are_vectors
     if table.words:  # of whose outputs there are lines only so; LANES of them fill half a cache line

@@ -13,6 +13,7 @@ cdef struct Operands:
     DType dtype
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
+    bint many_lines  # of a channel of y are written together, where sums lie along channels
     bint fetch  # so large, too, that tiles of pieces ask early for the cache lines that they write parts of
     bint in_place  # x can be multiplied where it lies, if there is enough of it behind what is needed
     bint in_strips  # x is packed strip by strip, for one pass

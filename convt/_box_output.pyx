@@ -11,7 +11,7 @@ from convt._box_operands cimport (
 )
 from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, write
-from convt._levels cimport CACHE_LINE, MAX_AXES, lines_t, real_t
+from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, lines_t, real_t
 from convt._micro_kernels cimport add_rows, biased_rows, copy_lines, interleave, stream_rows, transpose
 
 cdef enum:
@@ -23,8 +23,8 @@ cdef inline void store_line(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t **rows, const real_t *bias,
     Py_ssize_t n, char *y, real_t *square,
 ) noexcept nogil:
-    """`n` consecutive outputs, up to two cache lines of them, of `channels` channels; rows[i] has the sums of the i-th,
-    to which a bias is added."""
+    """`n` consecutive outputs, up to `MOST_LINES` cache lines of them, of `channels` channels; rows[i] has the sums of
+    the i-th, to which a bias is added."""
     cdef Py_ssize_t step = operands.y_strides[table.n_axes], channel_step = operands.y_strides[1]
     cdef Py_ssize_t m, c, i, part, count, lanes = table.lanes
     cdef Py_ssize_t some = lanes if n % lanes else max(lanes, CACHE_LINE // <Py_ssize_t> sizeof(real_t))
@@ -33,6 +33,8 @@ cdef inline void store_line(
     cdef char *target
     if halves:
         some = 2 * lanes
+    if direct and n % (MOST_LINES * some) == 0:
+        some *= MOST_LINES
     for m from 0 <= m < channels by lanes:
         for part from 0 <= part < n by some:
             count = min(some, n - part)
@@ -141,16 +143,18 @@ cdef void store_channels(
 
     Whole cache lines: streamed in parts, with other channels in between, they would cost twice. Floats and doubles that
     are streamed go by aligned pairs of lines (aligned for the first channel): every second line of 16 and more rows
-    went at 11 to 14 GB/s, pairs at 20.
+    went at 11 to 14 GB/s, pairs at 20. Where stores to one set of a cache wait, `MOST_LINES` of each channel go
+    together.
     """
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
-    cdef Py_ssize_t most = 2 * line if operands.stream and operands.plain else line
-    cdef Py_ssize_t unaligned = <size_t> y % (most * item) // item
-    cdef Py_ssize_t done = 0, n, i
+    cdef Py_ssize_t group = 2 * line if operands.stream and operands.plain else line
+    cdef Py_ssize_t most = MOST_LINES * line if operands.many_lines else group
+    cdef Py_ssize_t unaligned = <size_t> y % (group * item) // item
+    cdef Py_ssize_t done = 0, n, rest, i
     cdef real_t *square = <real_t *> scratch.square
-    cdef const real_t *sums[MAX_LINE]  # of the next outputs
+    cdef const real_t *sums[MOST_LINES * MAX_LINE]  # of the next outputs
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
     if channels > 1 and operands.y_strides[1] == item:  # the channels of a place are a row
@@ -161,14 +165,19 @@ cdef void store_channels(
     while done < total:
         n = min(most, total - done)
         # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.
-        if operands.stream and unaligned and done == (0 if unaligned % line == 0 else most):
-            n = min(n, most - unaligned)
-        if n % line and done + n >= most:  # some outputs once more
-            done -= most - n
-            n = most
+        if operands.stream and unaligned and done == 0:
+            n = min(n, group if unaligned % line else group - unaligned)
+        elif operands.stream and unaligned % line and done == group:
+            n = min(n, group - unaligned)
+        rest = n % line
+        if rest and done >= line - rest:  # some outputs once more
+            done -= line - rest
+            n += line - rest
             seek(table, row, done, row_outputs, sum_step, &cursor)
+        elif n > line:
+            n -= rest
         list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums)
-        for i in range(n, most):
+        for i in range(n, line):
             sums[i] = sums[0]
         store_line(table, operands, channels, sums, bias, n, y + done * step, square)
         done += n

@@ -57,6 +57,7 @@ cdef class BoxTable:
     cdef const halves_t *halves  # conversions of what is stored
     cdef Py_ssize_t stream_bytes  # results of so many pass the caches
     cdef Py_ssize_t lines_stream_bytes  # rows that share cache lines only if x and y have so many
+    cdef bint sets_wait  # of the first-level cache, for each store to them
     cdef Py_ssize_t item  # bytes of a sum
     cdef int64_t[:, ::1] axes
     cdef int64_t[::1] steps

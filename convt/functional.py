@@ -77,11 +77,11 @@ def conv_transpose1d(
 
     Parameters
     ----------
-    input : ndarray
+    input : array_like
         ``(N, C, L)`` or ``(C, L)``; float16, float32, float64 or bfloat16 (ml_dtypes).
-    weight : ndarray
+    weight : array_like
         ``(C, M/groups, K)``, dtype of `input`.
-    bias : ndarray, optional
+    bias : array_like, optional
         ``(M,)``.
     stride, padding, output_padding, dilation : int or sequence of int
         One for all axes, or one per axis. `padding` is cropped from both sides;
@@ -121,9 +121,9 @@ def conv_transpose2d(
 
     Parameters
     ----------
-    input : ndarray
+    input : array_like
         ``(N, C, H, W)`` or ``(C, H, W)``.
-    weight : ndarray
+    weight : array_like
         ``(C, M/groups, KH, KW)``, dtype of `input`.
     bias, stride, padding, output_padding, groups, dilation
         As in `conv_transpose1d`.
@@ -159,9 +159,9 @@ def conv_transpose3d(
 
     Parameters
     ----------
-    input : ndarray
+    input : array_like
         ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
-    weight : ndarray
+    weight : array_like
         ``(C, M/groups, KD, KH, KW)``, dtype of `input`.
     bias, stride, padding, output_padding, groups, dilation
         As in `conv_transpose1d`.

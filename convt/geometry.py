@@ -297,6 +297,20 @@ class OnnxRules(_Rules):
             self.requested_prefix = sizes[:-n]  # an empty batch's N may be 0
             self.requested = self._per_axis(sizes[-n:], "output_shape", 1)
 
+    def __str__(self) -> str:
+        """Channels, kernel, strides and groups, and what else is not as by default."""
+        parts = [f"{self.in_channels} -> {self.out_channels} channels", f"kernel {self.kernel}"]
+        parts.append(f"strides {self.strides}")
+        for name, value in (("dilations", 1), ("pads", 0), ("output_padding", 0)):
+            values = getattr(self, name)
+            if any(v != value for v in values):
+                parts.append(f"{name} {values}")
+        if self.auto_pad != "NOTSET":
+            parts.append(f"auto_pad {self.auto_pad}")
+        if self.requested:
+            parts.append(f"output_shape {self.requested_prefix + self.requested}")
+        return ", ".join([*parts, f"group {self.group}"])
+
     def _check_output_shape(self, batch: int) -> None:
         if self.requested_prefix not in ((), (batch, self.out_channels)):
             raise ValueError(

@@ -169,7 +169,7 @@ class Layer:
 
         Parameters
         ----------
-        x : ndarray
+        x : array_like
             ``(N, C, *I)``, the dtype of the weights. Any strides; copied only if unaligned, byte-swapped or where
             axes that are computed as one, as those of a 1x1 kernel, do not follow each other in memory.
         out : ndarray, optional
@@ -245,9 +245,9 @@ class ConvTranspose(Layer):
 
     Parameters
     ----------
-    w : ndarray
+    w : array_like
         Weights ``(C, M/group, *K)``: float16, float32, float64 or bfloat16 (ml_dtypes).
-    b : ndarray, optional
+    b : array_like, optional
         Bias ``(M,)``, dtype of `w`. Default: none.
     auto_pad, dilations, group, kernel_shape, output_padding, output_shape, pads, strides, opset
         As in `convt.conv_transpose`, with the same defaults.
@@ -308,11 +308,7 @@ class ConvTranspose(Layer):
         super().__init__(rules, w, None if b is None else as_array(b, "b").copy(), n_threads, precision)
 
     def __repr__(self) -> str:
-        rules = self._rules
-        return (
-            f"{type(self).__name__}({rules.in_channels} -> {rules.out_channels} channels, "
-            f"kernel {rules.kernel}, group {rules.group}, {self._w.dtype.name})"
-        )
+        return f"{type(self).__name__}({self._rules}, {self._w.dtype.name})"
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in vars(self).items() if name not in MADE_ANEW}

@@ -347,32 +347,49 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #undef MULTIPLY_ADD
 #undef ALIGNED
 
-/* Transposes in memory, from up to a cache line of rows, `blocks` times LANES: out[i*out_step + j] = rows[j][offset +
-   i], plus bias[offset + i] unless that is NULL, for i below `kept` and LANES. `stream`: past the caches, where
-   out is aligned; parts of a line streamed at different times would cost several times as much. */
+INLINE void NAME(transposed_block)(const REAL *const *rows, ptrdiff_t offset, const REAL *bias, VECTOR *block)
+{
+    UNROLLED (i, LANES)
+        block[i] = LOAD(rows[i] + offset);
+    if (bias)
+        UNROLLED (i, LANES)
+            block[i] += LOAD(bias + offset);
+    NAME(transpose_registers)(block);
+}
+
+INLINE void NAME(write_vector)(REAL *out, VECTOR vector, int stream)
+{
+    if (stream)
+        STREAM(out, vector);
+    else
+        STORE(out, vector);
+}
+
+/* Transposes in memory, from up to a cache line of rows, `blocks` times LANES, or CONVT_MOST_LINES of these:
+   out[i*out_step + j] = rows[j][offset + i], plus bias[offset + i] unless that is NULL, for i below `kept` and LANES.
+   `stream`: past the caches, where out is aligned; parts of a line streamed at different times would cost several times
+   as much. */
 static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,
                             ptrdiff_t out_step, int kept, int stream)
 {
-    enum { MOST = 64 / sizeof(REAL) / LANES };
+    enum { LINE = 64 / sizeof(REAL) / LANES, MOST = CONVT_MOST_LINES * LINE };
     VECTOR block[MOST][LANES];
-    UNROLLED (b, MOST)
-        if (b < blocks) {
-            UNROLLED (i, LANES)
-                block[b][i] = LOAD(rows[b * LANES + i] + offset);
-            if (bias)
-                UNROLLED (i, LANES)
-                    block[b][i] += LOAD(bias + offset);
-            NAME(transpose_registers)(block[b]);
-        }
-    stream = stream && blocks == MOST && (uintptr_t)out % 64 == 0 && out_step % (MOST * LANES) == 0;
+    stream = stream && blocks % LINE == 0 && (uintptr_t)out % 64 == 0 && out_step % (LINE * LANES) == 0;
+    if (blocks == MOST) {
+        for (int b = 0; b < MOST; b++)
+            NAME(transposed_block)(rows + b * LANES, offset, bias, block[b]);
+        for (int i = 0; i < LANES && i < kept; i++)
+            UNROLLED (b, MOST)
+                NAME(write_vector)(out + i * out_step + b * LANES, block[b][i], stream);
+        return;
+    }
+    UNROLLED (b, LINE)
+        if (b < blocks)
+            NAME(transposed_block)(rows + b * LANES, offset, bias, block[b]);
     UNROLLED (i, LANES)
-        UNROLLED (b, MOST)
-            if (b < blocks && i < kept) {
-                if (stream)
-                    STREAM(out + i * out_step + b * LANES, block[b][i]);
-                else
-                    STORE(out + i * out_step + b * LANES, block[b][i]);
-            }
+        UNROLLED (b, LINE)
+            if (b < blocks && i < kept)
+                NAME(write_vector)(out + i * out_step + b * LANES, block[b][i], stream);
 }
 
 /* Lines of n elements, source_step bytes apart, zeros before and after each: target[line*target_step + ...], one right

@@ -32,11 +32,11 @@ def conv_transpose(
 
     Parameters
     ----------
-    x : ndarray
+    x : array_like
         Input ``(N, C, *I)`` of float16, float32, float64, or bfloat16 (ml_dtypes) from opset 22 on. Any strides.
-    w : ndarray
+    w : array_like
         Weights ``(C, M/group, *K)``, dtype of `x`.
-    b : ndarray, optional
+    b : array_like, optional
         Bias ``(M,)``, dtype of `x`.
     auto_pad : {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"}
         NOTSET uses `pads`. SAME makes the output ``I * strides`` long and puts an odd pad at the end (UPPER)
@@ -190,9 +190,9 @@ def convolution_backprop_data(
 
     Parameters
     ----------
-    data : ndarray
+    data : array_like
         Input ``(N, C_in, *I)`` of float16, float32, float64 or bfloat16 (ml_dtypes). Any strides.
-    filter : ndarray
+    filter : array_like
         ``(C_in, C_out, *K)``, dtype of `data`.
     output_shape : sequence of int, optional
         Spatial sizes of the result. The pads are then derived; the larger half of an odd total goes to the
@@ -265,9 +265,9 @@ def group_convolution_backprop_data(
 
     Parameters
     ----------
-    data : ndarray
+    data : array_like
         Input ``(N, C_in, *I)``.
-    filter : ndarray
+    filter : array_like
         ``(group, C_in/group, C_out/group, *K)``, dtype of `data`.
     output_shape, strides, pads_begin, pads_end, dilations, auto_pad, output_padding, compat
         As in `convolution_backprop_data`.

@@ -251,19 +251,20 @@ static void report(const char *level, const char *kernel, int wrong)
         k->drain();                                                                                                    \
         report(level, #REAL " positions_out", wrong);                                                                  \
         wrong = 0;                                                                                                     \
-        const REAL *rows[20];                                                                                          \
-        for (int i = 0; i < 20; i++)                                                                                   \
+        const REAL *rows[64];                                                                                          \
+        for (int i = 0; i < 64; i++)                                                                                   \
             rows[i] = x + 31 * i;                                                                                      \
-        for (int blocks = 1; blocks * lanes * sizeof(REAL) <= 64; blocks++)                                            \
+        const int line = 64 / (int)sizeof(REAL) / lanes;                                                               \
+        for (int blocks = 1; blocks <= CONVT_MOST_LINES * line; blocks += blocks < line ? 1 : 3 * line)                \
             for (int both = 0; both < 4; both++) { /* with a bias or without, past the caches or not */                \
                 const int stream = both / 2, added = both % 2;                                                         \
                 for (int kept = 1; kept <= lanes + 1; kept++) { /* all of them, if more than there are */              \
-                    for (int i = 0; i < lanes * 16; i++)                                                               \
+                    for (int i = 0; i < lanes * 64; i++)                                                               \
                         out[i] = 7;                                                                                    \
-                    k->transpose(rows, blocks, 3, added ? bias : NULL, out, 16, kept, stream);                         \
+                    k->transpose(rows, blocks, 3, added ? bias : NULL, out, 64, kept, stream);                         \
                     for (int i = 0; i < lanes; i++)                                                                    \
                         for (int j = 0; j < blocks * lanes; j++)                                                       \
-                            wrong += out[i * 16 + j] != (i < kept ? rows[j][3 + i] + (added ? bias[3 + i] : 0) : 7);   \
+                            wrong += out[i * 64 + j] != (i < kept ? rows[j][3 + i] + (added ? bias[3 + i] : 0) : 7);   \
                 }                                                                                                      \
             }                                                                                                          \
         report(level, #REAL " transpose", wrong);                                                                      \

@@ -92,7 +92,24 @@ def test_attributes_of_callers_are_kept(duplicate):
 
 
 def test_repr_names_shape_and_dtype():
-    assert repr(layer()) == "ConvTranspose(6 -> 10 channels, kernel (3, 3), group 2, float32)"
+    one = convt.ConvTranspose(W, group=2, strides=[2, 1])
+    assert repr(one) == "ConvTranspose(6 -> 10 channels, kernel (3, 3), strides (2, 1), group 2, float32)"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        (
+            ATTRIBUTES | {"dilations": [1, 3]},
+            "dilations (1, 3), pads (1, 1, 1, 1), output_padding (1, 1), group 2",
+        ),
+        ({"auto_pad": "SAME_LOWER"}, "auto_pad SAME_LOWER, group 1"),
+        ({"output_shape": [9, 9]}, "output_shape (9, 9), group 1"),
+        ({"output_shape": [1, 5, 9, 9]}, "output_shape (1, 5, 9, 9), group 1"),
+    ],
+)
+def test_repr_names_what_is_not_by_default(attributes, wanted):
+    assert wanted in repr(convt.ConvTranspose(W, **attributes))
 
 
 def test_many_threads_at_once():

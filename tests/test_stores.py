@@ -72,6 +72,38 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("begin", [0, 8])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "attributes"),
+    [
+        ((1, 3, 8, 16), (3, 20, 2, 2), {"strides": [2, 2]}),
+        ((2, 3, 32, 32), (3, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 3, 32, 100), (3, 150, 2, 2), {"strides": [2, 2]}),  # past the caches, rows of half cache lines
+        ((1, 3, 128, 130), (3, 33, 3, 2), {"strides": [2, 1], "pads": [1, 1, 0, 2]}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("waits", [False, True])
+def test_channels_whose_stores_meet_in_one_set(
+    level, dtype, begin, x_shape, w_shape, attributes, waits, monkeypatch
+):
+    monkeypatch.setattr(_box_table, "sets_wait", lambda: waits)
+    rng = np.random.default_rng(0)
+    x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
+    wanted = oracle(x, w, None, attributes, dtype)
+    memory = empty_aligned((wanted.size + 64,), wanted.dtype)
+    memory[...] = 99
+    first = (begin - memory.ctypes.data) % 128 // memory.itemsize
+    out = memory[first : first + wanted.size].reshape(wanted.shape)
+    assert out.strides[1] % 1024 == 0
+    with forced((level, paths.CHANNELS)):
+        convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, **attributes)
+    assert_same_bits(out, wanted)
+    assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
+
+
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("layout", ["contiguous", "sliced"])
 @pytest.mark.parametrize(
