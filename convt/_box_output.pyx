@@ -154,7 +154,7 @@ cdef void store_channels(
     cdef Py_ssize_t unaligned = <size_t> y % (group * item) // item
     cdef Py_ssize_t done = 0, n, rest, i
     cdef real_t *square = <real_t *> scratch.square
-    cdef const real_t *sums[MOST_LINES * MAX_LINE]  # of the next outputs
+    cdef const real_t *sums[MOST_LINES * MAX_LINE]  # of the next outputs; more than floats have
     cdef Cursor cursor
     begin_row(table, row, row_outputs, sum_step, &cursor)
     if channels > 1 and operands.y_strides[1] == item:  # the channels of a place are a row
@@ -168,14 +168,16 @@ cdef void store_channels(
         if operands.stream and unaligned and done == 0:
             n = min(n, group if unaligned % line else group - unaligned)
         elif operands.stream and unaligned % line and done == group:
-            n = min(n, group - unaligned)
-        rest = n % line
-        if rest and done >= line - rest:  # some outputs once more
-            done -= line - rest
-            n += line - rest
+            done -= unaligned
+            n = min(group, total - done)
             seek(table, row, done, row_outputs, sum_step, &cursor)
-        elif n > line:
+        rest = n % line
+        if n > line:
             n -= rest
+        elif rest and done >= line - rest:  # some outputs once more
+            done -= line - rest
+            n = line
+            seek(table, row, done, row_outputs, sum_step, &cursor)
         list_sums(table, <const real_t **> scratch.rows, scratch.steps, row_outputs, sum_step, &cursor, n, sums)
         for i in range(n, line):
             sums[i] = sums[0]

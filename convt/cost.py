@@ -27,7 +27,7 @@ from convt.cost_factors import OTHERS
 from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
-from convt.one_pass import INTERLEAVED_PLACES
+from convt.one_pass import INTERLEAVED_PLACES, SHORT_ROWS_CHANNELS
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
@@ -433,7 +433,8 @@ def tap_cycles(work: Work, taps: int, columns: int) -> float:
     if taps == 1:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
             return work.factors.joined_tap
-        return work.factors.strip_tap if work.one_pass.strips else work.factors.one_tap
+        in_strips = work.one_pass.strips and work.in_channels > SHORT_ROWS_CHANNELS  # few channels gain little
+        return work.factors.strip_tap if in_strips else work.factors.one_tap
     if work.one_pass.possible or work.dtype in ("float16", "float32"):
         return work.factors.several_taps[columns >= MAX_ROWS]
     return SEVERAL_TAPS_OF_DOUBLES

@@ -309,6 +309,8 @@ class OnnxRules(_Rules):
             parts.append(f"auto_pad {self.auto_pad}")
         if self.requested:
             parts.append(f"output_shape {self.requested_prefix + self.requested}")
+        if self.opset < 22:
+            parts.append(f"opset {self.opset}")
         return ", ".join([*parts, f"group {self.group}"])
 
     def _check_output_shape(self, batch: int) -> None:

@@ -308,7 +308,9 @@ class ConvTranspose(Layer):
         super().__init__(rules, w, None if b is None else as_array(b, "b").copy(), n_threads, precision)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._rules}, {self._w.dtype.name})"
+        more = "" if self._precision == PRECISIONS[0] else f", precision {self._precision}"
+        more += "" if self._n_threads is None else f", n_threads {self._n_threads}"
+        return f"{type(self).__name__}({self._rules}, {self._w.dtype.name}{more})"
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in vars(self).items() if name not in MADE_ANEW}

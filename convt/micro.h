@@ -373,14 +373,15 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
                             ptrdiff_t out_step, int kept, int stream)
 {
     enum { LINE = 64 / sizeof(REAL) / LANES, MOST = CONVT_MOST_LINES * LINE };
-    VECTOR block[MOST][LANES];
+    VECTOR block[LINE][LANES];
     stream = stream && blocks % LINE == 0 && (uintptr_t)out % 64 == 0 && out_step % (LINE * LANES) == 0;
     if (blocks == MOST) {
+        VECTOR lines[MOST][LANES]; /* in memory, unlike `block` */
         for (int b = 0; b < MOST; b++)
-            NAME(transposed_block)(rows + b * LANES, offset, bias, block[b]);
+            NAME(transposed_block)(rows + b * LANES, offset, bias, lines[b]);
         for (int i = 0; i < LANES && i < kept; i++)
             UNROLLED (b, MOST)
-                NAME(write_vector)(out + i * out_step + b * LANES, block[b][i], stream);
+                NAME(write_vector)(out + i * out_step + b * LANES, lines[b][i], stream);
         return;
     }
     UNROLLED (b, LINE)

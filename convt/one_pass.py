@@ -255,13 +255,13 @@ def words_in_one_pass(rows: Rows) -> OnePass:
 def floats_in_one_pass(rows: Rows) -> OnePass:
     """How floats and doubles are, and halves of few channels, which wait in floats."""
     layout, in_channels = rows.layout, rows.in_channels
-    # Of few channels strips take 0.98 of the time that packing whole boxes takes (13 layers of float32, as many of
-    # float64, Zen 5) but, joined, up to 1.4 times as long.
-    many_channels = in_channels > SHORT_ROWS_CHANNELS
-    strips = (many_channels or rows.filled) and reads_one_place(layout)
-    strips = strips and rows.block * len(layout.classes[0].places) > rows.limits.rows
-    joins_rows = (strips and many_channels) or (rows.item > 2 and (layout.most_taps > 1 or rows_are_vectors(rows)))
-    joins_rows = joins_rows and worth_joining(rows, strips)
+    strips = reads_one_place(layout) and rows.block * len(layout.classes[0].places) > rows.limits.rows
+    of_many = strips and in_channels > SHORT_ROWS_CHANNELS
+    joins_rows = of_many or (rows.item > 2 and (layout.most_taps > 1 or rows_are_vectors(rows)))
+    joins_rows = joins_rows and worth_joining(rows, of_many)
+    # Of few channels strips take 0.97 (float32) and 0.96 of the time (float64) that packing whole boxes takes (13
+    # layers, Zen 5); rows that are joined for them took up to 1.4 times as long.
+    strips = of_many or (strips and rows.filled and not joins_rows and rows.item > 2)
     # Several short rows share a vector otherwise: slower by 1.1 to 4 times for few channels, faster for many.
     # Strips of vectors that are filled to 7 of 8 took 0.93 of the time for 32 to 128 channels, 1.05 for 256 and
     # 512.
@@ -270,7 +270,7 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
         if in_channels > STRIPS_CHANNELS:
             return OnePass()
         through_sums = not (rows.filled or joins_rows) or not rows.many_registers
-        if in_channels > FOUR_PLACES_CHANNELS and not strips and through_sums:
+        if in_channels > FOUR_PLACES_CHANNELS and not of_many and through_sums:
             return OnePass()
     enough = rows.filled and strips and in_channels <= STRIPS_CHANNELS
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:

@@ -52,6 +52,19 @@ MOST_WORKSPACE = 4 << 20
 forced_path: Path | None = None  # set by `forced` alone, as plans that were made otherwise must be forgotten
 
 
+@contextmanager
+def forced(path: Path | None) -> Iterator[None]:
+    """Wherever boxes are chosen, they are this path's, if it is not None: to test and time it, in one thread."""
+    global forced_path
+    before, forced_path = forced_path, path
+    make_plan.cache_clear()
+    try:
+        yield
+    finally:
+        forced_path = before
+        make_plan.cache_clear()
+
+
 class Call(NamedTuple):
     """What is planned, as `make_plan` is asked."""
 
@@ -160,19 +173,6 @@ def make_plan(
             return plan
     plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
     return plan or call.fallback("no box of cells fits the scratch")
-
-
-@contextmanager
-def forced(path: Path | None) -> Iterator[None]:
-    """Wherever boxes are chosen, they are this path's, if it is not None: to test and time it, in one thread."""
-    global forced_path
-    before, forced_path = forced_path, path
-    make_plan.cache_clear()
-    try:
-        yield
-    finally:
-        forced_path = before
-        make_plan.cache_clear()
 
 
 def plan_without_choice(call: Call) -> Plan | None:

@@ -104,8 +104,9 @@ def test_repr_names_shape_and_dtype():
             "dilations (1, 3), pads (1, 1, 1, 1), output_padding (1, 1), group 2",
         ),
         ({"auto_pad": "SAME_LOWER"}, "auto_pad SAME_LOWER, group 1"),
-        ({"output_shape": [9, 9]}, "output_shape (9, 9), group 1"),
+        ({"output_shape": [9, 9], "opset": 1}, "output_shape (9, 9), opset 1, group 1"),
         ({"output_shape": [1, 5, 9, 9]}, "output_shape (1, 5, 9, 9), group 1"),
+        ({"n_threads": 2, "precision": "high"}, "group 1, float32, precision high, n_threads 2)"),
     ],
 )
 def test_repr_names_what_is_not_by_default(attributes, wanted):

@@ -73,7 +73,7 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("begin", [0, 8])
+@pytest.mark.parametrize("begin", [0, 8, 64, 72])
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "attributes"),
     [
