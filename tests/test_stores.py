@@ -13,6 +13,15 @@ from convt.arrays import empty_aligned
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
 
 
+def within_a_pair_of_cache_lines(like, begin):
+    """An array so many bytes behind a multiple of 128, and the memory on both sides of it, all of 99."""
+    memory = empty_aligned((like.size + 64,), like.dtype)
+    memory[...] = 99
+    first = (begin - memory.ctypes.data) % 128 // memory.itemsize
+    end = first + like.size
+    return memory[first:end].reshape(like.shape), (memory[:first], memory[end:])
+
+
 def large_case(dtype, x_shape, w_shape, strides, pads):
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
@@ -61,14 +70,11 @@ def test_large_outputs_that_begin_within_a_pair_of_cache_lines(way, dtype, size,
     x, w = integer_data(rng, (1, 3, size, size)), integer_data(rng, (3, 40, kernel, kernel))
     attributes = {"strides": (2, 2), "pads": [0, 0, kernel - 2, kernel - 2]}
     wanted = oracle(x, w, None, attributes, dtype)
-    memory = empty_aligned((wanted.size + 64,), wanted.dtype)
-    memory[...] = 99
-    first = (begin - memory.ctypes.data) % 128 // memory.itemsize
-    out = memory[first : first + wanted.size].reshape(wanted.shape)
+    out, beside = within_a_pair_of_cache_lines(wanted, begin)
     with forced(way):
         convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, **attributes)
     assert_same_bits(out, wanted)
-    assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
+    assert all((part == 99).all() for part in beside)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
@@ -92,15 +98,12 @@ def test_channels_whose_stores_meet_in_one_set(
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     wanted = oracle(x, w, None, attributes, dtype)
-    memory = empty_aligned((wanted.size + 64,), wanted.dtype)
-    memory[...] = 99
-    first = (begin - memory.ctypes.data) % 128 // memory.itemsize
-    out = memory[first : first + wanted.size].reshape(wanted.shape)
+    out, beside = within_a_pair_of_cache_lines(wanted, begin)
     assert out.strides[1] % 1024 == 0
     with forced((level, paths.CHANNELS)):
         convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, **attributes)
     assert_same_bits(out, wanted)
-    assert (memory[:first] == 99).all() and (memory[first + wanted.size :] == 99).all()
+    assert all((part == 99).all() for part in beside)
 
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
