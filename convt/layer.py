@@ -21,8 +21,9 @@ PRECISIONS = ("highest", "high", "medium")
 # that suit tiles of other widths.
 SHAPES_KEPT = 64
 PACKED_KEPT = 8
+REFUSED_KEPT = 64
 # By `_begin`, where a layer is unpickled or copied.
-MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_without")
+MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_refused")
 
 
 class Layer:
@@ -74,7 +75,9 @@ class Layer:
         self._dtype = np.dtype(self._w.dtype.type)  # native, and the same object as other arrays' dtype
         self._ready: dict[tuple, tuple[Plan, Packed | None]] = {}
         self._packed: dict[tuple, Packed] = {}
-        self._without: frozenset[str] = frozenset()  # kinds of plans that cannot multiply the weights
+        # Of plans that cannot multiply the weights. By what they pack, not by their kind: images that leave out a
+        # tap do not look at its weights, and their results must not depend on what other images saw.
+        self._refused: set[tuple] = set()
 
     def output_shape(self, x_shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the result for an input of shape `x_shape`, without computing it.
@@ -99,8 +102,8 @@ class Layer:
     def explain(self, x_shape: Sequence[int]) -> "Report":
         """What would run for an input of shape `x_shape`, and why.
 
-        Weights and inputs are taken to be finite, and of magnitudes that every path can multiply, until a call has
-        found the weights to be otherwise.
+        Weights and inputs are taken to be finite, and of magnitudes that every path can multiply, until a call that
+        packs the weights alike has found them to be otherwise.
 
         Parameters
         ----------
@@ -127,14 +130,17 @@ class Layer:
 
     def _plan(self, x_shape: tuple[int, ...], *without: str, name: str = "") -> "Plan":
         # Here, not above: `import convt` alone should not pay for the planner.
-        from convt.planner import make_plan
+        from convt.planner import Call, make_plan
 
         limit = threads.resolve(self._n_threads)
         geometry = geometry_of(self._rules, x_shape, name)
-        without_kinds = self._without.union(without)
-        return make_plan(
-            geometry, dtype_name(self._dtype), self._isa, limit, self._precision, without_kinds, self._once
-        )
+        operands = geometry, dtype_name(self._dtype), self._isa, limit, self._precision
+        kinds = frozenset(without)
+        while True:
+            plan = make_plan(Call(*operands, kinds, self._once))
+            if plan.pack_key not in self._refused:
+                return plan
+            kinds |= {plan.kind}
 
     def _prepare(self, x_shape: tuple[int, ...], *without: str) -> tuple["Plan", "Packed | None"]:
         """A plan for `x_shape` of none of the kinds `without`, and the weights as it wants them."""
@@ -148,9 +154,11 @@ class Layer:
                 self._ready.clear()
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
-                self._without = self._without.union((plan.kind,))
-                return self._prepare(x_shape, *without)
-            self._packed[plan.pack_key] = packed
+                if len(self._refused) >= REFUSED_KEPT:
+                    self._refused.clear()
+                self._refused.add(plan.pack_key)
+                return self._prepare(x_shape, *without, plan.kind)
+            packed = self._packed.setdefault(plan.pack_key, packed)  # another thread may have packed them, too
         return plan, packed
 
     def _ready_for(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed | None"]:
@@ -214,14 +222,15 @@ class Layer:
         self, source: np.ndarray, given: np.ndarray, out: object, inputs: Sequence[tuple[str, np.ndarray]]
     ) -> np.ndarray:
         """The result for `source`, which has the elements of `given`."""
-        plan, packed = self._ready_for(source.shape)
-        shape = plan.output_shape
-        if out is None:
-            result = target = empty_aligned(shape, self._dtype)
-        else:
+        if out is not None:  # before weights are packed, which takes time and memory
+            shape = geometry_of(self._rules, source.shape, "").output_shape
             result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
+        plan, packed = self._ready_for(source.shape)
+        if out is None:
+            result = target = empty_aligned(plan.output_shape, self._dtype)
+        else:
             native = result.flags.aligned and result.dtype.isnative
-            target = result if native else np.empty(shape, self._dtype)
+            target = result if native else np.empty(plan.output_shape, self._dtype)
         refused: list[str] = []
         while packed is not None and not plan.run(source, target, packed):
             refused.append(plan.kind)

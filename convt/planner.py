@@ -66,19 +66,34 @@ def forced(path: Path | None) -> Iterator[None]:
 
 
 class Call(NamedTuple):
-    """What is planned, as `make_plan` is asked."""
+    """What is planned.
+
+    Attributes
+    ----------
+    geometry : Geometry
+    dtype, isa : str
+    threads : int
+        At most.
+    precision : str
+    without : frozenset of str
+        Kinds of plans that refused the operands.
+    once : bool
+        Whether weights serve this call alone: they are not worth packing then where they need not be, and large ones
+        of few positions go another way than those of a layer.
+    """
 
     geometry: Geometry
     dtype: str
     isa: str
     threads: int
-    precision: str
-    without: frozenset[str]
-    once: bool
+    precision: str = "highest"
+    without: frozenset[str] = frozenset()
+    once: bool = False
 
     @property
-    def reads_weights_once(self) -> bool:
-        """Whether images are so few and small that packing weights would take longer than multiplying by them."""
+    def has_few_single_positions(self) -> bool:
+        """Whether images are of one position, and so few that a function multiplies them by the weights as they are.
+        A layer that packs these sums up in the same order."""
         geometry = self.geometry
         few = geometry.batch <= MOST_NATIVE_IMAGES[ITEMSIZE[self.dtype]]
         few = few and all(axis.input == 1 for axis in geometry.axes)
@@ -112,7 +127,7 @@ class Call(NamedTuple):
 
     def fallback(self, reason: str) -> Plan:
         """That of both which suits the images."""
-        return self.from_native_weights(reason) if self.reads_weights_once else self.in_phase_rows(reason)
+        return self.from_native_weights(reason) if self.has_few_single_positions else self.in_phase_rows(reason)
 
 
 class PathBoxes(NamedTuple):
@@ -134,28 +149,16 @@ class PathBoxes(NamedTuple):
 
 
 @lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
-def make_plan(
-    geometry: Geometry,
-    dtype: str,
-    isa: str,
-    threads: int,
-    precision: str = "highest",
-    without: frozenset[str] = frozenset(),
-    once: bool = False,
-) -> Plan:
-    """Plan a call for at most `threads` threads; `without` holds the kinds that refused its operands.
-
-    Weights used `once` are not worth packing where they need not be: large ones of few positions go another way
-    than those of a layer. The path must not depend on the threads: each has an order of summation of its own.
-    """
-    call = Call(geometry, dtype, isa, threads, precision, without, once)
+def make_plan(call: Call) -> Plan:
+    """Plan a call. The path must not depend on the threads: each has an order of summation of its own."""
     plan = plan_without_choice(call)
     if plan:
         return plan
-    native = call.reads_weights_once
+    geometry, once = call.geometry, call.once
+    native = call.has_few_single_positions
     product = coalesce_axes(as_product(geometry))
     # Images of one position: the same chains of multiply-adds as with native weights.
-    paths = (CHANNELS,) if native else paths_worth_asking(product, dtype, isa, call.pieces)
+    paths = (CHANNELS,) if native else paths_worth_asking(product, call.dtype, call.isa, call.pieces)
     by_product = PathBoxes.of(product, call, paths)
     if by_product is None:
         return call.fallback("cells of too many axes or places")
@@ -163,7 +166,7 @@ def make_plan(
     own = coalesce_axes(geometry) if once else product
     by_kernel = PathBoxes.of(own, call, paths) if own != product else None
     # Threads decide whether tiles or panels of them refuse an operand: no weights are multiplied in order then.
-    in_order = once and not without & {"panels", "tiles"}
+    in_order = once and not call.without & {"panels", "tiles"}
     cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
     reason = reason_of(call, cycles)
     rows = phase_rows_cycles(geometry)
@@ -180,7 +183,7 @@ def plan_without_choice(call: Call) -> Plan | None:
     geometry = call.geometry
     if call.isa == "generic":
         return call.in_phase_rows("the generic level has one path for every shape")
-    if call.reads_weights_once and ("vectors" in call.without or not call.packs_for_few_images):
+    if call.has_few_single_positions and ("vectors" in call.without or not call.packs_for_few_images):
         return call.from_native_weights("few images of one position read every weight once")
     if "vectors" in call.without:
         return call.in_phase_rows("a weight is Inf or NaN and must not meet the border's zeros")
@@ -201,7 +204,7 @@ def reason_of(call: Call, cycles: dict[Path, float]) -> str:
     least_first = sorted((path for path in cycles if cycles[path] < math.inf), key=cycles.__getitem__)
     estimated = ", ".join(f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
     reason = f"least estimate: {estimated or 'none'}"
-    if call.reads_weights_once:
+    if call.has_few_single_positions:
         reason = "images of one position: packed once, in the order of native weights"
     if "tiles" in call.without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason

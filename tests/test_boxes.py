@@ -295,7 +295,7 @@ def test_products_of_a_small_image_are_bounded():
 @pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (8, 8), (16, 16)])
 def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
     axes = tuple(Axis(n, 4, 2, 1, 1, 2 * n) for n in sizes)
-    chosen = planner.make_plan(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True)
+    chosen = planner.make_plan(planner.Call(Geometry(1, 1, channels, 64, axes), dtype.name, level, 1, once=True))
     assert chosen.workspace <= 4 << 20
 
 
@@ -303,7 +303,7 @@ def test_scratch_of_one_call_is_bounded(level, dtype, channels, sizes):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_scratch_of_one_call_is_bounded_for_a_large_kernel(level, dtype):
     axes = (Axis(2, 120_000, 4096, 1, 0, 124_096),)
-    chosen = planner.make_plan(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True)
+    chosen = planner.make_plan(planner.Call(Geometry(1, 1, 1000, 1, axes), dtype.name, level, 1, once=True))
     assert chosen.workspace <= 4 << 20
 
 
@@ -317,7 +317,8 @@ def test_scratch_is_bounded_for_cells_of_many_places(level, dtype, channels, out
     """Tile registers write sums of whole tiles: up to 15 positions more, of thousands of columns."""
     axes = (Axis(size, kernel, stride, 1, 0, (size - 1) * stride + kernel),) * 2
     for threads, once in itertools.product((1, 3), (False, True)):
-        chosen = planner.make_plan(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
+        call = planner.Call(Geometry(1, 1, channels, outputs, axes), dtype.name, level, threads, once=once)
+        chosen = planner.make_plan(call)
         assert chosen.workspace <= 4 << 20
 
 
@@ -325,7 +326,5 @@ def test_scratch_of_panels_is_bounded():
     """Packed weights fit the scratch here, panels of them do not."""
     axes = (Axis(2, 8, 8, 1, 0, 16), Axis(2, 20, 100, 1, 0, 120))
     for once in (False, True):
-        assert (
-            planner.make_plan(Geometry(1, 1, 4096, 32, axes), "bfloat16", LEVELS[-1], 1, once=once).workspace
-            <= 4 << 20
-        )
+        call = planner.Call(Geometry(1, 1, 4096, 32, axes), "bfloat16", LEVELS[-1], 1, once=once)
+        assert planner.make_plan(call).workspace <= 4 << 20

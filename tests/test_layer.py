@@ -3,6 +3,7 @@
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -136,6 +137,30 @@ def test_packed_copies_of_the_weights_are_bounded():
     for size in range(2, 15):
         one(np.ones((1, 4, size, size), np.float32))
         assert len(one._packed) <= PACKED_KEPT
+
+
+def test_threads_that_come_together_keep_one_copy_of_the_weights(monkeypatch):
+    """Each of them packs, after all have seen that nothing is packed."""
+    barrier = Barrier(4, timeout=60)
+
+    def as_native(array):
+        barrier.wait()
+        return array
+
+    monkeypatch.setattr(convt.layer, "as_native", as_native)
+    one = layer()
+    shapes = [(1, 6, 4 + i, 6) for i in range(barrier.parties)]
+    with ThreadPoolExecutor(barrier.parties) as pool:
+        list(pool.map(lambda shape: one(inputs(*shape)), shapes))
+    assert len(one._ready) == barrier.parties
+    assert {id(packed) for _, packed in one._ready.values()} == {id(packed) for packed in one._packed.values()}
+
+
+def test_out_is_checked_before_weights_are_packed():
+    one = layer()
+    with pytest.raises(ValueError, match="out: expected shape"):
+        one(inputs(1, 6, 4, 4), out=np.empty((1, 10, 4, 4), np.float32))
+    assert not one._packed
 
 
 def test_explain_counts():

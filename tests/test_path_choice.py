@@ -70,7 +70,7 @@ def test_columns_are_not_first_where_they_would_round_more_often(level, channels
 @pytest.mark.skipif("avx2" not in LEVELS, reason="needs vectors")
 def test_a_long_kernel_takes_a_vectorised_path():
     geometry = Geometry(1, 1, 4, 1, (Axis(20_000, 300_000, 16, 1, 0, 619_984),))
-    assert planner.make_plan(geometry, "float32", "avx2", 1).path != "phase rows"
+    assert planner.make_plan(planner.Call(geometry, "float32", "avx2", 1)).path != "phase rows"
 
 
 @pytest.mark.parametrize("level", WORD_LEVELS)
@@ -97,7 +97,7 @@ FEW_POSITIONS = pytest.mark.parametrize(
 
 def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1, precision="highest"):
     geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
-    return planner.make_plan(geometry, np.dtype(dtype).name, level, threads, precision, once=once).path
+    return planner.make_plan(planner.Call(geometry, np.dtype(dtype).name, level, threads, precision, once=once)).path
 
 
 @FEW_POSITIONS

@@ -167,6 +167,18 @@ def test_a_refused_input_does_not_change_the_next_call(monkeypatch, level, dtype
     assert "tiles" in layer.explain(x.shape)["kernel"]
 
 
+@pytest.mark.parametrize("value", [1e-35, np.inf])
+@each_tiled(np.float32, BFLOAT16)
+def test_what_one_size_refuses_does_not_change_the_results_of_another(level, dtype, value):
+    """Images of two places leave out the first tap, whose weights are no numbers for pieces."""
+    x, w = data(dtype, ((1, 32, 2, 2), (32, 48, 5, 5)))
+    w[3, 5, 0, 0] = value
+    with forced((level, paths.CHANNEL_TILES)):
+        one, other = (convt.ConvTranspose(w, pads=[2] * 4, precision="medium") for _ in range(2))
+        assert np.isnan(other(np.zeros((1, 32, 6, 6), dtype)).astype(np.float32)).any() == (value == np.inf)
+        assert_same_bits(other(x), one(x))
+
+
 @each_tiled(np.float16, BFLOAT16)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_inf_and_nan_in_half_types(monkeypatch, level, dtype, value):
