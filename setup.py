@@ -1,5 +1,6 @@
 """Build of the compiled kernels. Everything else about the package stands in pyproject.toml."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -39,6 +40,9 @@ int main(void) {
 }
 """
 
+# To compile and to link with OpenMP: as gcc and clang want it, and Apple's clang.
+OPENMP_FLAGS = ((["-fopenmp"], ["-fopenmp"]), (["-Xpreprocessor", "-fopenmp"], ["-lomp"]))
+
 WITHOUT_OPENMP = """
 ******************************************************************************************
 convt is being built WITHOUT OpenMP: it will run on one thread only.
@@ -47,20 +51,61 @@ libomp (Debian: libomp-dev, macOS: brew install libomp and CFLAGS/LDFLAGS that p
 ******************************************************************************************
 """
 
+LEVELS_PROBE = """
+#include "levels.h"
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(CONVT_X86) && !defined(CONVT_NEON)
+#error this compiler knows none of the vectors that this processor has
+#endif
+"""
 
-def openmp_works(compiler) -> bool:
-    """Whether a program with a parallel region compiles, links and runs with -fopenmp."""
+WITHOUT_VECTORS = """
+******************************************************************************************
+convt is being built WITHOUT VECTORS: it will be ten and more times as slow.
+Its kernels want gcc 12 or newer, or clang.
+******************************************************************************************
+"""
+
+
+def compile_probe(compiler, text: str, folder: str, flags: Iterable[str] = ()) -> list[str]:
+    source = Path(folder, "probe.c")
+    source.write_text(text)
+    return compiler.compile([str(source)], output_dir=folder, include_dirs=["convt"], extra_postargs=list(flags))
+
+
+def openmp_flags(compiler) -> tuple[list[str], list[str]] | None:
+    """Those of `OPENMP_FLAGS` with which a program with a parallel region compiles, links and, unless it is for
+    another processor, runs."""
+    for to_compile, to_link in OPENMP_FLAGS:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                objects = compile_probe(compiler, PROBE, folder, to_compile)
+                compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=to_link)
+                if runs(Path(folder, "probe")):
+                    return to_compile, to_link
+            except Exception as error:  # a compiler can fail in many ways; the message names the one
+                print(f"OpenMP probe: {error}", file=sys.stderr)
+    return None
+
+
+def runs(program: Path) -> bool:
+    """Whether a program ends well; one that this system cannot begin is taken to."""
+    try:
+        return subprocess.run([program], capture_output=True, timeout=60).returncode == 0
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:
+            return True
+        raise
+
+
+def has_vectors(compiler) -> bool:
+    """Whether the build has a level besides the generic one, where the processor has any."""
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "probe.c")
-        source.write_text(PROBE)
         try:
-            objects = compiler.compile([str(source)], output_dir=folder, extra_postargs=["-fopenmp"])
-            compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=["-fopenmp"])
-            output = subprocess.run([Path(folder, "probe")], capture_output=True, timeout=60)
-        except Exception as error:  # a compiler can fail in many ways; the message names the one
-            print(f"OpenMP probe: {error}", file=sys.stderr)
+            compile_probe(compiler, LEVELS_PROBE, folder)
+        except Exception as error:
+            print(f"Probe of vectors: {error}", file=sys.stderr)
             return False
-        return output.returncode == 0
+    return True
 
 
 def side_by_side(compile_all, pool):
@@ -74,26 +119,29 @@ def side_by_side(compile_all, pool):
 
 
 class BuildKernels(build_ext):
-    """Compile with OpenMP where it works; serially, and loudly, where it does not."""
+    """Compile with OpenMP and vectors where the compiler has them; without, and loudly, where it does not."""
 
     def build_extensions(self) -> None:
-        flags = ["-fopenmp"]
-        if not openmp_works(self.compiler):
-            for_wheel = "bdist_wheel" in self.distribution.have_run
-            if for_wheel and os.environ.get("CONVT_ALLOW_SERIAL") != "1":
-                raise SystemExit(
-                    WITHOUT_OPENMP + "A wheel is not built like that, unless CONVT_ALLOW_SERIAL=1 is set."
-                )
-            warnings.warn(WITHOUT_OPENMP, stacklevel=1)
-            flags = []
+        if not has_vectors(self.compiler):
+            self.complain(WITHOUT_VECTORS, "CONVT_ALLOW_GENERIC")
+        flags = openmp_flags(self.compiler)
+        if not flags:
+            self.complain(WITHOUT_OPENMP, "CONVT_ALLOW_SERIAL")
+            flags = [], []
         for extension in self.extensions:
-            extension.extra_compile_args = FLAGS + flags + extension.extra_compile_args
-            extension.extra_link_args = flags
+            extension.extra_compile_args = FLAGS + flags[0] + extension.extra_compile_args
+            extension.extra_link_args = flags[1]
         workers = self.parallel or os.cpu_count()
         self.parallel = len(self.extensions)  # all wait for the pool, which compiles what they want
         with ThreadPoolExecutor(workers) as pool:
             self.compiler.compile = side_by_side(self.compiler.compile, pool)
             super().build_extensions()
+
+    def complain(self, lack: str, variable: str) -> None:
+        """Warn of what the build lacks; a wheel, which is for others, is refused unless a variable is set."""
+        if "bdist_wheel" in self.distribution.have_run and os.environ.get(variable) != "1":
+            raise SystemExit(f"{lack}A wheel is not built like that, unless {variable}=1 is set.")
+        warnings.warn(lack, stacklevel=1)
 
 
 class Wheel(bdist_wheel):

@@ -227,8 +227,11 @@ class Worker:
         self.process.start()
 
     def ask(self, *order):
-        self.pipe.send(order)
-        return self.pipe.recv()
+        try:
+            self.pipe.send(order)
+            return self.pipe.recv()
+        except (EOFError, BrokenPipeError):  # it ran out of memory, say
+            return False, "its process has ended"
 
 
 def measure(workers, layer, dtype, rounds, seconds):
@@ -286,7 +289,8 @@ def table(results):
     for name, figures in results.items():
         cells = [f"{figures[e]['ms']:.2f}" if e in figures else "" for e in engines]
         ratio = f"{best[name]:.2f}" if name in best else ""
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {ratio} | {figures['convt']['error']:.0e} |")
+        error = f"{figures['convt']['error']:.0e}" if "convt" in figures else ""
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {ratio} | {error} |")
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ from convt._box_table cimport (
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
 from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, real_t, tap_t, tile_rows_t
-from convt._machine cimport begin_floating, end_floating
+from convt._machine cimport begin_floating, end_floating, is_raised, raise_flag
 
 from convt._memory import WORKSPACES
 from convt.dtypes import DTYPES
@@ -198,18 +198,20 @@ cdef bint run_tasks(
     BoxTable table, const Operands *operands, const real_t[::1] weights, const real_t[::1] bias, const Tasks *tasks,
     char *scratch, Py_ssize_t scratch_step,
 ) noexcept:
-    """Returns whether a task refused its operands."""
-    cdef Py_ssize_t task, refused = 0
+    """Returns whether a task refused its operands; none is begun after that."""
+    cdef Py_ssize_t task
+    cdef int refused = 0
     cdef uint64_t found
     for task in prange(
         tasks.total, nogil=True, schedule="dynamic", chunksize=tasks.together, num_threads=tasks.threads
     ):
+        if is_raised(&refused):
+            continue
         found = begin_floating()
-        refused += run_task(
-            table, operands, &weights[0], &bias[0], tasks, task, scratch + threadid() * scratch_step
-        )
+        if run_task(table, operands, &weights[0], &bias[0], tasks, task, scratch + threadid() * scratch_step):
+            raise_flag(&refused)
         end_floating(found)
-    return refused > 0
+    return refused
 
 
 cdef bint gains_in_place(BoxTable table, const Operands *operands) noexcept nogil:

@@ -24,6 +24,8 @@ from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
+from convt._memory import WORKSPACES
+from convt.arrays import empty_aligned
 from convt.dtypes import DTYPES
 
 cnp.import_array()
@@ -333,7 +335,7 @@ def run(
     cdef Py_ssize_t tasks = y.shape[0] * weights.shape[0] * weights.shape[1] * bands
     cdef Py_ssize_t lines = -(-table.workspace(weights.shape[5]) // CACHE_LINE)
     # Allocated here, so that a MemoryError comes before anything is written. Rows of whole cache lines.
-    cdef char[:, ::1] scratch = np.empty((n_threads, lines * CACHE_LINE), "c")
+    cdef char[:, ::1] scratch = empty_aligned((n_threads, lines * CACHE_LINE), np.dtype("c"), WORKSPACES, 0)
     operands.dtype = <DType> <int> DTYPES.index(dtype)
     operands.spatial = x.ndim - 2
     operands.x = cnp.PyArray_BYTES(x)

@@ -12,15 +12,19 @@ cdef int AMD_FAMILY = amd_family()
 READS_AHEAD = AMD_FAMILY >= 26
 
 
-def levels():
-    """Names of the levels that this build has and this processor runs, least capable first."""
+def level_names():
+    """Names of the levels that this build has, least capable first."""
     cdef int i = 0
     found = []
     while convt_levels[i].name != NULL:
-        if convt_levels[i].runs_here():
-            found.append(convt_levels[i].name.decode())
+        found.append(convt_levels[i].name.decode())
         i += 1
     return found
+
+
+def runs_here(str level):
+    """Whether this build has the level, and this processor and its system run it."""
+    return level in level_names() and find_level(level).runs_here() != 0
 
 
 def most_pieces(str level):

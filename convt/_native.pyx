@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport READS_AHEAD, convt_level, find_level, real_t
+from convt._levels cimport NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -19,7 +19,6 @@ from convt.dtypes import DTYPES
 cnp.import_array()
 
 cdef enum:
-    IMAGES = 3  # whose sums are made together
     SHORT = 2048  # columns whose sums stay in the first-level cache
     LONG = 8192  # of weights read only once: 131 MB take 0.95 of the time, 262 MB 0.84 to 0.94
     WHOLE = 64  # columns that make whole vectors and lines
@@ -44,13 +43,13 @@ cdef struct NativeOperands:
 
 def strip_size(columns, images, parts):
     """Columns of a group that are one task: about `parts` of them a group, but none much shorter than SHORT."""
-    longest = LONG if images <= IMAGES else SHORT
+    longest = LONG if images <= NATIVE_IMAGES else SHORT
     return min(columns, longest, max(SHORT, -(-columns // (parts * WHOLE)) * WHOLE))
 
 
 def workspace(images, strip, sum_bytes):
     """Scratch bytes per thread, where a sum takes `sum_bytes`."""
-    return min(images, IMAGES) * strip * sum_bytes
+    return min(images, NATIVE_IMAGES) * strip * sum_bytes
 
 
 cdef void store(
@@ -91,13 +90,13 @@ cdef void run_strip(
     const NativeOperands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
     int64_t g, int64_t begin, int64_t width, real_t *sums,
 ) noexcept nogil:
-    """`width` columns of group g from `begin` on; `sums` has `width` of up to IMAGES images."""
+    """`width` columns of group g from `begin` on; `sums` has `width` of up to NATIVE_IMAGES images."""
     cdef int64_t channels = x.shape[2], image, i
     cdef const char *w = operands.w + g * operands.w_group + begin * operands.item
     cdef char *y = operands.y + g * operands.y_group
     cdef int images
-    for image from 0 <= image < x.shape[1] by IMAGES:
-        images = min(IMAGES, x.shape[1] - image)
+    for image from 0 <= image < x.shape[1] by NATIVE_IMAGES:
+        images = min(NATIVE_IMAGES, x.shape[1] - image)
         memset(sums, 0, images * width * sizeof(real_t))
         if real_t is float:
             operands.level.f32.native(

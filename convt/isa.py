@@ -8,13 +8,21 @@ from convt.arguments import shown
 
 @cache
 def available() -> tuple[str, ...]:
-    """From the least to the most capable level that this build, this processor and its system have.
+    """From the least to the most capable level that this build, this processor and its system have."""
+    from convt._levels import level_names  # here, because `import convt` alone should not load it
 
-    The first call asks Linux to let the process use AMX, which an import alone should not do.
+    return tuple(filter(runs, ("generic", *level_names())))
+
+
+@cache
+def runs(level: str) -> bool:
+    """Whether this build, this processor and its system have the level.
+
+    To ask for `amx` asks Linux to let the process use it, for good: neither an import nor another level should.
     """
-    from convt._levels import levels  # here, because `import convt` alone should not load it
+    from convt._levels import runs_here
 
-    return ("generic", *levels())
+    return level == "generic" or runs_here(level)
 
 
 def choose() -> str:
@@ -28,6 +36,6 @@ def choose() -> str:
     forced = os.environ.get("CONVT_ISA")
     if not forced:
         return available()[-1]
-    if forced not in available():
+    if not runs(forced):
         raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {shown(forced)}")
     return forced

@@ -102,8 +102,8 @@ class Layer:
     def explain(self, x_shape: Sequence[int]) -> "Report":
         """What would run for an input of shape `x_shape`, and why.
 
-        Weights and inputs are taken to be finite, and of magnitudes that every path can multiply, until a call that
-        packs the weights alike has found them to be otherwise.
+        Weights and inputs are taken to be finite, and of magnitudes that every path can multiply, until a call for
+        which weights are packed alike has found these to be otherwise.
 
         Parameters
         ----------

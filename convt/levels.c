@@ -37,6 +37,8 @@ const convt_level convt_levels[] = {
           .fetch_bytes = PTRDIFF_MAX),
 #endif
 #ifdef CONVT_NEON
-    LEVEL(neon, neon, no, .stream_bytes = 1 << 21, .native_rows = 4),
+    /* Its vectors have no stores that pass the caches: what was copied for these, rows that share lines, gains nothing.
+     */
+    LEVEL(neon, neon, no, .stream_bytes = PTRDIFF_MAX, .native_rows = 4),
 #endif
     {0}};

@@ -34,6 +34,7 @@ enum { CONVT_MOST_ZEROS = 2, CONVT_CHECKED_POSITIONS = 4 };
 
 /* Vectors of positions of a tile with lanes along these: as many as `positions` may read and write past a run. */
 enum { CONVT_MOST_TILE_VECTORS = 8 };
+enum { CONVT_NATIVE_IMAGES = 3 /* whose sums `native` makes together */ };
 enum { CONVT_MOST_LINES = 4 /* cache lines of a row that `transpose` writes at once */ };
 #define CONVT_TILE_VECTORS(sums, rows)                                                                                 \
     ((sums) / (rows) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (rows))

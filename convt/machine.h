@@ -43,6 +43,17 @@ static inline int convt_processors(void)
 #endif
 }
 
+/* A flag of several threads, which orders nothing else. */
+static inline void convt_raise_flag(int *flag)
+{
+    __atomic_store_n(flag, 1, __ATOMIC_RELAXED);
+}
+
+static inline int convt_is_raised(const int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
 /* As a process begins: rounded to nearest even, subnormals kept, no traps. Returns what was set. */
 static inline uint64_t convt_begin_floating(void)
 {

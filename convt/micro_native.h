@@ -71,6 +71,7 @@ static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff
         for (; c < channels; c++)                                                                                      \
             NAME(native_rows)(precision, images, 1, fetch, ahead, n, x + c, x_step, w + c * row, row, out, out_step);  \
     }
+    _Static_assert(CONVT_NATIVE_IMAGES == 3, "a case for each number of images");
 #define IMAGES(rows, precision, fetch)                                                                                 \
     if (images == 1)                                                                                                   \
         ROWS(rows, precision, fetch, 1)                                                                                \

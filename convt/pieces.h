@@ -99,24 +99,15 @@ typedef struct {
 
 /* The sums of 16 positions of some places and their bias, as interleaved outputs; returns their vectors' number. */
 INLINE int convt_pieces_interleave(const int precision, const int places, convt_pieces_vector sums[][2],
-                                   const float *bias, int half, __m512i *out)
+                                   const float *bias, int half, convt_pieces_vector *out)
 {
-    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
     const int n = precision == 24 ? places : places / 2;
-    __m512i next[8];
     UNROLLED (i, n)
-        out[i] = precision == 24 ? (__m512i)(sums[i][half] + bias[i])
-                                 : (__m512i)convt_pieces_narrow_pairs(precision == 8, sums[2 * i][half] + bias[2 * i],
+        out[i] = precision == 24
+                     ? sums[i][half] + bias[i]
+                     : (convt_pieces_vector)convt_pieces_narrow_pairs(precision == 8, sums[2 * i][half] + bias[2 * i],
                                                                       sums[2 * i + 1][half] + bias[2 * i + 1]);
-    for (int stage = 1; stage < n; stage *= 2) {
-        UNROLLED (i, n / 2) {
-            next[2 * i] = _mm512_permutex2var_epi32(out[i], low, out[i + n / 2]);
-            next[2 * i + 1] = _mm512_permutex2var_epi32(out[i], high, out[i + n / 2]);
-        }
-        UNROLLED (i, n)
-            out[i] = next[i];
-    }
+    convt_pieces_interleave_registers(n, out);
     return n;
 }
 
@@ -125,10 +116,11 @@ INLINE void convt_pieces_write_output(const int precision, const int places, con
                                       const float *bias, ptrdiff_t offset, int stream, const convt_pieces_part *parts,
                                       int count, const int whole)
 {
-    __m512i out[16];
+    convt_pieces_vector out[16];
     int n;
     if (places == 1 && precision != 24) {
-        out[0] = convt_pieces_two_halves(precision, (__m512)(sums[0][0] + *bias), (__m512)(sums[0][1] + *bias));
+        out[0] = (convt_pieces_vector)convt_pieces_two_halves(precision, (__m512)(sums[0][0] + *bias),
+                                                              (__m512)(sums[0][1] + *bias));
         n = 1;
     } else {
         n = convt_pieces_interleave(precision, places, sums, bias, 0, out);
@@ -136,15 +128,15 @@ INLINE void convt_pieces_write_output(const int precision, const int places, con
     }
     if (!whole) {
         for (int part = 0; part < count; part++)
-            _mm512_mask_storeu_epi16(parts[part].y + offset, parts[part].words, out[parts[part].vector]);
+            _mm512_mask_storeu_epi16(parts[part].y + offset, parts[part].words, (__m512i)out[parts[part].vector]);
         return;
     }
     UNROLLED (v, n) {
         char *at = parts[v].y + offset;
         if (stream && (uintptr_t)at % 64 == 0)
-            _mm512_stream_si512((void *)at, out[v]);
+            _mm512_stream_ps((void *)at, (__m512)out[v]);
         else {
-            _mm512_storeu_si512(at, out[v]);
+            _mm512_storeu_ps(at, (__m512)out[v]);
             /* Where the next positions' outputs end: rows are too many to be foreseen. 3 to 10 % of halves. */
             __builtin_prefetch(at + 64 * n + 63, 1, 3);
         }

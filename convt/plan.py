@@ -9,6 +9,7 @@ import numpy as np
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
 from convt._levels import ROW_TILE
+from convt._memory import WORKSPACES
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.dtypes import ITEMSIZE, VECTOR_DTYPE
@@ -248,7 +249,7 @@ class NativePlan(Plan):
         images = widen(np.ascontiguousarray(x.reshape(x.shape[0], group, channels).swapaxes(0, 1)), self.sum_dtype)
         result = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
         # Allocated here, so that a MemoryError comes before anything is written.
-        sums = np.empty((self.threads, self.workspace // images.itemsize), self.sum_dtype)
+        sums = empty_aligned((self.threads, self.workspace // images.itemsize), images.dtype, WORKSPACES)
         if not self.fills_outputs:
             result[...] = _native.outputs_of_bias(bias, y.dtype, self.dtype).reshape(-1, *[1] * (y.ndim - 2))
         flat = result.reshape(y.shape[0], group, bias.shape[1], -1)

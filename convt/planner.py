@@ -78,8 +78,8 @@ class Call(NamedTuple):
     without : frozenset of str
         Kinds of plans that refused the operands.
     once : bool
-        Whether weights serve this call alone: they are not worth packing then where they need not be, and large ones
-        of few positions go another way than those of a layer.
+        Whether weights serve this call alone: they are not worth packing then where they need not be, and large
+        ones of few positions go another way than those of a layer.
     """
 
     geometry: Geometry
@@ -92,8 +92,10 @@ class Call(NamedTuple):
 
     @property
     def has_few_single_positions(self) -> bool:
-        """Whether images are of one position, and so few that a function multiplies them by the weights as they are.
-        A layer that packs these sums up in the same order."""
+        """Whether images are of one position, and so few that a function multiplies by the weights as they are.
+
+        A layer that packs these has the same order of summation.
+        """
         geometry = self.geometry
         few = geometry.batch <= MOST_NATIVE_IMAGES[ITEMSIZE[self.dtype]]
         few = few and all(axis.input == 1 for axis in geometry.axes)

@@ -1,4 +1,4 @@
-"""The definition in readable NumPy, summed in float64: what every kernel is tested against.
+"""The definition in readable NumPy, summed in float64 or longdouble: what every kernel is tested against.
 
 Slow, and without a word about speed. It shares the rules of `convt.geometry` with the rest of convt, whose
 results are tested against the vectors of the specifications, and not a line of its arithmetic.
@@ -35,8 +35,8 @@ def conv_transpose(
     x, w, b : array_like
         ``(N, C, *I)``, ``(C, M/group, *K)`` and ``(M,)``; floating, integer or boolean.
     dtype : dtype, optional
-        Of the result, a floating one, rounded once from float64. Default: that of `x`, float64 for what is not
-        floating.
+        Of the result, a floating one, rounded once from sums in float64, or in longdouble if it is that. Default:
+        that of `x`, float64 for what is not floating.
     **attributes
         The ONNX attributes and `opset`, as in `convt.conv_transpose`.
 
@@ -142,19 +142,20 @@ def evaluate(
     geometry : Geometry
         The resolved attributes.
     dtype : dtype, optional
-        Of the result, rounded once from float64. Default: that of `x`.
+        As in `conv_transpose`.
     """
     dtype = result_dtype(x, dtype)
+    summed = np.dtype(np.longdouble if dtype == np.longdouble else np.float64)
     n, g, axes = geometry.batch, geometry.group, geometry.axes
     channels, outputs = geometry.in_channels // g, geometry.out_channels // g
     sizes = [a.input for a in axes]
-    x64 = x.astype(np.float64).reshape(n, g, channels, math.prod(sizes))
-    w64 = w.astype(np.float64).reshape(g, channels, outputs, *w.shape[2:])
+    inputs = x.astype(summed).reshape(n, g, channels, math.prod(sizes))
+    weights = w.astype(summed).reshape(g, channels, outputs, *w.shape[2:])
     natural = [max(0, (a.input - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a in axes]
-    full = np.zeros((n, g, outputs, *natural))
+    full = np.zeros((n, g, outputs, *natural), summed)
     for k in np.ndindex(*w.shape[2:]) if all(sizes) else ():
         # (g, M/g, C/g) @ (n, g, C/g, positions)
-        products = w64[(..., *k)].swapaxes(1, 2) @ x64
+        products = weights[(..., *k)].swapaxes(1, 2) @ inputs
         places: list[Any] = [
             slice(t * a.dilation, t * a.dilation + (a.input - 1) * a.stride + 1, a.stride)
             for t, a in zip(k, axes, strict=True)
@@ -162,11 +163,11 @@ def evaluate(
         full[(..., *places)] += products.reshape(n, g, outputs, *sizes)
     crop: list[Any] = [slice(a.pad, a.pad + a.output) for a in axes]
     part = full.reshape(n, g * outputs, *natural)[(..., *crop)]
-    y = np.zeros(geometry.output_shape)
+    y = np.zeros(geometry.output_shape, summed)
     inside: list[Any] = [slice(size) for size in part.shape[2:]]
     y[(..., *inside)] = part
     if b is not None:
-        y += b.astype(np.float64).reshape(-1, *(1 for _ in axes))
+        y += b.astype(summed).reshape(-1, *(1 for _ in axes))
     return round_once(y, dtype)
 
 
@@ -183,7 +184,7 @@ def result_dtype(x: np.ndarray, dtype: Any) -> np.dtype:
 
 
 def round_once(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """float64 `values` in `dtype`, rounded once to nearest even."""
+    """`values`, float64 or longdouble, in `dtype`, rounded once to nearest even."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.name != "bfloat16":
             return values.astype(dtype)

@@ -88,6 +88,14 @@ def test_refuses_a_serial_wheel_unless_asked(sources):
     assert not list(sources.glob("refused/*"))
 
 
+def test_refuses_a_wheel_without_vectors_unless_asked(sources):
+    """By a compiler as old as gcc 11."""
+    refused = setup(sources, "bdist_wheel", "--dist-dir", "refused", CFLAGS="-U__GNUC__ -D__GNUC__=11 -U__clang__")
+    assert refused.returncode != 0
+    assert "gcc 12 or newer" in refused.stdout + refused.stderr
+    assert not list(sources.glob("refused/*"))
+
+
 def test_builds_in_place_serially_unasked(sources):
     """With a compiler that leaves empty files, because only the decision is looked at here."""
     stub = sources / "stub"

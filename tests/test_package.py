@@ -1,6 +1,7 @@
 """What the package is from outside: imports, command line, public names."""
 
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import convt
+from convt import isa
 from convt.__main__ import main
 
 
@@ -39,6 +41,21 @@ def test_sources_that_were_not_built_say_so(tmp_path):
 def test_loading_the_library_keeps_subnormals():
     code = "import numpy, convt; print(numpy.float32(1e-45) * numpy.float32(1))"
     assert float(python("-c", code).stdout) > 0
+
+
+@pytest.mark.skipif("amx" not in isa.available(), reason="needs AMX, of which a process is asked once")
+@pytest.mark.parametrize(("level", "allowed"), [("avx2", False), ("amx", True)])
+def test_tile_registers_are_asked_for_only_where_they_are_used(level, allowed):
+    code = """
+import ctypes, numpy as np, convt
+convt.conv_transpose(np.ones((1, 1, 3)), np.ones((1, 1, 3)))
+arch_prctl, of_process, tile_data, mask = 158, 0x1022, 1 << 18, ctypes.c_uint64()
+ctypes.CDLL(None).syscall(arch_prctl, of_process, ctypes.byref(mask))
+print(bool(mask.value & tile_data))
+"""
+    environment = {**os.environ, "CONVT_ISA": level}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert printed.stdout.decode() == f"{allowed}\n"
 
 
 def test_public_names():

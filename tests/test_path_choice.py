@@ -97,7 +97,8 @@ FEW_POSITIONS = pytest.mark.parametrize(
 
 def path_of(level, dtype, x_shape, w_shape, attributes, *, once, threads=1, precision="highest"):
     geometry = OnnxRules(w_shape, **attributes).geometry(x_shape)
-    return planner.make_plan(planner.Call(geometry, np.dtype(dtype).name, level, threads, precision, once=once)).path
+    call = planner.Call(geometry, np.dtype(dtype).name, level, threads, precision, once=once)
+    return planner.make_plan(call).path
 
 
 @FEW_POSITIONS

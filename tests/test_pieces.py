@@ -8,8 +8,9 @@ from cases import BFLOAT16, LAYOUTS, as_layout, integer_data, oracle
 from ways import assert_same_bits, forced
 
 import convt
-from convt import isa, paths
+from convt import isa, paths, planner
 from convt._levels import most_pieces, multiplies_words
+from convt.geometry import OnnxRules
 
 PIECES = {"float16": 2, "float32": 3, "bfloat16": 1}
 TILED = [level for level in isa.available() if level != "generic" and most_pieces(level)]
@@ -165,6 +166,18 @@ def test_a_refused_input_does_not_change_the_next_call(monkeypatch, level, dtype
     assert np.isnan(layer(bad)).any()
     np.testing.assert_array_equal(layer(x), before)
     assert "tiles" in layer.explain(x.shape)["kernel"]
+
+
+@each_tiled(np.float32, BFLOAT16)
+def test_nothing_more_is_multiplied_once_operands_are_refused(level, dtype):
+    x, w = data(dtype, ((9, 32, 12, 12), (32, 48, 4, 4)))
+    x[0, 5, 7, 7] = np.nan
+    geometry = OnnxRules(w.shape, **ATTRIBUTES).geometry(x.shape)
+    with forced((level, paths.CHANNEL_TILES)):
+        plan = planner.make_plan(planner.Call(geometry, dtype.name, level, 1))
+        y = np.full(plan.output_shape, 7, dtype)
+        assert not plan.run(x, y, plan.pack(w, None))
+    assert (y[-1] == 7).all()
 
 
 @pytest.mark.parametrize("value", [1e-35, np.inf])

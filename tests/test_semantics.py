@@ -134,6 +134,13 @@ def test_kernel_below_stride():
     assert onnx(X, (1, 10), strides=[3], auto_pad="SAME_LOWER") == [*full, 0]
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="longdouble has hardly more digits than float64")
+def test_definition_is_summed_in_longdouble_where_that_is_asked_for():
+    x, w = np.array([1, 2.0**-60, -1]).reshape(1, 3, 1), np.ones((3, 1, 1))
+    assert convt.reference.conv_transpose(x, w) == 0
+    assert convt.reference.conv_transpose(x, w, dtype=np.longdouble) == 2.0**-60
+
+
 def test_dilation_and_stride_without_common_factor():
     assert onnx((1, 2), (1, 1, 1, 1), strides=[2], dilations=[3]) == [1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0, 2]
 

@@ -71,4 +71,5 @@ def arrays(layer, dtype):
         (layer["C"], layer["M"] // layer["g"], *layer["k"]),
         (layer["M"],),
     )
-    return [rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes]
+    drawn = np.float64 if dtype == "float64" else np.float32
+    return [rng.standard_normal(shape, dtype=drawn).astype(dtype) for shape in shapes]
