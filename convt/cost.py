@@ -7,7 +7,6 @@ where one is much faster, and there it shows.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from convt._levels import (
     CACHE_LINE,
@@ -130,7 +129,7 @@ def estimate(work: Work, in_order: bool = False) -> float:
         return math.inf  # nothing to add up, nor a copy to save
     multiplied = tile_cycles if path.tiles else channel_cycles if path.along_channels else position_cycles
     blocks, rest = divmod(geometry.group_outputs, work.block)
-    of_box = blocks * multiplied(work) + (multiplied(replace(work, block=rest)) if rest else 0)
+    of_box = blocks * multiplied(work, work.block) + (multiplied(work, rest) if rest else 0)
     # The factors of vectors were fitted to full boxes.
     cycles = geometry.group * (layout.full_boxes if path.tiles else layout.boxes) * of_box
     cycles += (channels_stored if path.along_channels else positions_stored)(work)
@@ -302,12 +301,12 @@ def listed_cycles(work: Work, shifts: Sequence[tuple[int, ...]], columns: int) -
     return work.layout.runs * tiles * (LISTED_TAP_CYCLES * taps + LEFT_OUT_CYCLES * (taps - inside))
 
 
-def channel_cycles(work: Work) -> float:
-    """Cycles to multiply one block of channels of a box, lanes along channels: two FMAs each."""
-    layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
+def channel_cycles(work: Work, block: int) -> float:
+    """Cycles to multiply a block of so many channels of a box, lanes along channels: two FMAs each."""
+    layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
-        return (products + column_additions(work)) * layout.input_elements + work.factors.block
+        return (products + column_additions(work, block)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
@@ -345,17 +344,17 @@ def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:
     return max(1, min(taps, limits.weights // vectors, len(VECTOR_TIMES[vectors])))
 
 
-def column_additions(work: Work) -> float:
-    """Cycles to add up the products of an input, lanes along channels."""
-    vectors = math.ceil(work.block / work.lanes)
+def column_additions(work: Work, block: int) -> float:
+    """Cycles to add up the products of an input for so many channels, lanes along these."""
+    vectors = math.ceil(block / work.lanes)
     if work.path.tiles:
         return work.tile_factors.added_columns * work.kernel * vectors
     return work.factors.added * work.kernel * (1 + vectors)
 
 
-def position_cycles(work: Work) -> float:
+def position_cycles(work: Work, block: int) -> float:
     """The same with lanes along positions, which load the input anew for every tap and tile."""
-    layout, tile, block, lanes = work.layout, work.tile, work.block, work.lanes
+    layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
         columns = block * work.kernel
         if work.in_place:
@@ -461,7 +460,7 @@ def positions_in_tiles(work: Work, rows: int) -> float:
     return float(math.ceil(layout.run_length / width) * width * layout.runs)
 
 
-def row_cycles(work: Work) -> float:
+def row_cycles(work: Work, block: int) -> float:
     """The same of rows of cells in tile registers."""
     layout, factors, height = work.layout, work.tile_factors, work.tile_height
     rows = math.prod(layout.box[:-1])
@@ -469,7 +468,7 @@ def row_cycles(work: Work) -> float:
     if layout.box[-1] == height:
         tiles *= LONE_TILE
     taps, places = sum(len(c.shifts) for c in layout.classes), len(layout.classes)
-    depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(work.block / work.lanes)
+    depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(block / work.lanes)
     product = factors.by_rows[work.pieces]
     # Of the tiles that are multiplied together, of one place or two.
     if 2 * work.lanes * taps / places * depth * TILE_CHANNELS * work.weight_bytes > FIRST_LEVEL_WEIGHTS:
@@ -477,11 +476,11 @@ def row_cycles(work: Work) -> float:
     return rows * (tiles * columns * taps * depth * product + factors.row * places / layout.axes[-1].stride)
 
 
-def tile_cycles(work: Work) -> float:
+def tile_cycles(work: Work, block: int) -> float:
     """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
     if work.path.by_rows:
-        return row_cycles(work)
-    layout, path, tile, block = work.layout, work.path, work.tile, work.block
+        return row_cycles(work, block)
+    layout, path, tile = work.layout, work.path, work.tile
     half_tiles = layout.runs * tile.positions(layout.run_length) / 16
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
     taps_and_columns = [(taps_inside(layout, c.shifts, bordered), block * len(c.places)) for c in layout.classes]
@@ -496,7 +495,7 @@ def tile_cycles(work: Work) -> float:
             half_tiles = tile.positions(layout.input_elements) / 16
         taps_and_columns = [(1.0, block * work.kernel)]
         if path.along_channels:
-            added = column_additions(work) * layout.input_elements
+            added = column_additions(work, block) * layout.input_elements
         else:
             kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements) / work.lanes
             added = (factors.added * half_tiles + kept) * block * work.kernel

@@ -11,11 +11,7 @@ from convt._levels import (
     PAIRS_CHANNELS,
     SHORT_ROW,
     TileLimits,
-    stream_bytes,
-    tile_limits,
 )
-from convt.dtypes import ITEMSIZE
-from convt.geometry import Geometry
 from convt.paths import Path
 from convt.shared_loads import shares_loads
 from convt.tiling import BoxLayout
@@ -80,76 +76,32 @@ class OnePass(NamedTuple):
     leaves_out_taps: bool = False
 
 
-def find_one_pass(geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str) -> OnePass:
-    """How boxes of a path, `block` output channels at a time, are written in one pass, if they are."""
-    if path.along_channels or path.columns_first:
-        return OnePass()
-    if path.tiles:
-        return OnePass(tiles_in_one_pass(layout, block))
-    one_pass = vectors_in_one_pass(geometry, layout, path, block, dtype, isa)
-    left_out = worth_leaving_out(geometry, layout, path, one_pass, dtype, isa)
-    return one_pass._replace(leaves_out_taps=left_out)
-
-
-def worth_leaving_out(
-    geometry: Geometry, layout: BoxLayout, path: Path, one_pass: OnePass, dtype: str, isa: str
-) -> bool:
-    """Whether rows at the border have taps to leave out, and channels enough that to find these takes less time.
-
-    Words of rows of 32 cells and more took what their share of products says: kernels 3 to 7 of 8 to 48 rows 0.89
-    to 0.98 of the time (30 layers of 2 to 768 channels, mean 0.98, Zen 4).
-    """
-    depth = -(-geometry.group_inputs // 2) if path.words else geometry.group_inputs
-    bordered = any(axis.origin < 0 or axis.cells + axis.reach > axis.input for axis in layout.axes[1:-1])
-    # Sums of products that underflow are 0 or -0 by the zeros that are multiplied, which must not depend on what
-    # rows a box, and so a thread, puts together. Those of words, which are guarded, do not underflow.
-    alone = layout.rows_fill_tiles(tile_limits(isa, dtype == "float64", 0)) and not one_pass.joins_rows
-    return one_pass.possible and bordered and depth >= LEAVE_OUT_CHANNELS and (path.words or alone)
-
-
-def tiles_in_one_pass(layout: BoxLayout, block: int) -> bool:
-    """Whether tiles of pieces, lanes along positions, are: of whole cells, alike.
-
-    Through sums in the second-level cache halves take 1.1 to 2.6 times as long, floats 1.0 to 1.3 times; floats
-    whose rows are not whole cache lines 0.9 times, but those are faster along channels.
-    """
-    places = sum(len(c.places) for c in layout.classes)
-    return (
-        len(layout.classes) == 1
-        and layout.axes[-1].stride in TILE_PLACES
-        and block * places <= ONE_PASS_COLUMNS
-        and not any(axis.output % axis.stride for axis in layout.axes)
-    )
-
-
 class Rows(NamedTuple):
-    """Rows of outputs that vectors compute, lanes along positions.
+    """Rows of outputs, and what of their call says how to write them.
 
     Attributes
     ----------
     layout : BoxLayout
     block : int
         Output channels at a time.
+    limits : TileLimits
+        Of the level's tiles.
     in_channels : int
         Of a group.
     item : int
         Bytes of an output.
-    input_bytes : int
-        Of the whole input.
-    limits : TileLimits
-        Of the level's tiles.
-    output_bytes : int
-        Of the whole result.
+    input_bytes, output_bytes : int
+        Of the whole input and result.
     past_caches : bool
         Whether a result of that size is written past the caches.
     """
 
     layout: BoxLayout
     block: int
+    limits: TileLimits
     in_channels: int
     item: int
     input_bytes: int
-    limits: TileLimits
     output_bytes: int
     past_caches: bool
 
@@ -189,9 +141,47 @@ class Rows(NamedTuple):
         return all(len({p % self.inner for p in c.places}) == self.inner for c in self.layout.classes)
 
 
-def vectors_in_one_pass(
-    geometry: Geometry, layout: BoxLayout, path: Path, block: int, dtype: str, isa: str
-) -> OnePass:
+def find_one_pass(rows: Rows, path: Path) -> OnePass:
+    """How rows of outputs of a path are written in one pass, if they are."""
+    if path.along_channels or path.columns_first:
+        return OnePass()
+    if path.tiles:
+        return OnePass(tiles_in_one_pass(rows))
+    one_pass = vectors_in_one_pass(rows, path)
+    return one_pass._replace(leaves_out_taps=worth_leaving_out(rows, path, one_pass))
+
+
+def worth_leaving_out(rows: Rows, path: Path, one_pass: OnePass) -> bool:
+    """Whether rows at the border have taps to leave out, and channels enough that to find these takes less time.
+
+    Words of rows of 32 cells and more took what their share of products says: kernels 3 to 7 of 8 to 48 rows 0.89
+    to 0.98 of the time (30 layers of 2 to 768 channels, mean 0.98, Zen 4).
+    """
+    depth = -(-rows.in_channels // 2) if path.words else rows.in_channels
+    bordered = any(axis.origin < 0 or axis.cells + axis.reach > axis.input for axis in rows.layout.axes[1:-1])
+    # Sums of products that underflow are 0 or -0 by the zeros that are multiplied, which must not depend on what
+    # rows a box, and so a thread, puts together. Those of words, which are guarded, do not underflow.
+    alone = rows.layout.rows_fill_tiles(rows.limits) and not one_pass.joins_rows
+    return one_pass.possible and bordered and depth >= LEAVE_OUT_CHANNELS and (path.words or alone)
+
+
+def tiles_in_one_pass(rows: Rows) -> bool:
+    """Whether tiles of pieces, lanes along positions, are: of whole cells, alike.
+
+    Through sums in the second-level cache halves take 1.1 to 2.6 times as long, floats 1.0 to 1.3 times; floats
+    whose rows are not whole cache lines 0.9 times, but those are faster along channels.
+    """
+    layout = rows.layout
+    places = sum(len(c.places) for c in layout.classes)
+    return (
+        len(layout.classes) == 1
+        and layout.axes[-1].stride in TILE_PLACES
+        and rows.block * places <= ONE_PASS_COLUMNS
+        and not any(axis.output % axis.stride for axis in layout.axes)
+    )
+
+
+def vectors_in_one_pass(rows: Rows, path: Path) -> OnePass:
     """How vectors, lanes along positions, are.
 
     For rows of four outputs a cell that took 0.5 to 0.9 of the time up to 128 channels, 0.93 to 1.17 for 256;
@@ -199,26 +189,21 @@ def vectors_in_one_pass(
     few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of six
     and eight 0.91 (float32), 0.91 and 0.88 (float64), 0.81 and 0.96 (words; 36 and 50 layers, 0.45 to 1.1).
     """
-    in_channels, item = geometry.group_inputs, ITEMSIZE[dtype]
-    limits = tile_limits(isa, dtype == "float64", 0)
-    inner = layout.axes[-1].stride
+    layout, in_channels, inner = rows.layout, rows.in_channels, rows.inner
     if sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:
         return OnePass()
     if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
-    halves = item == 2 and not path.words
+    halves = rows.item == 2 and not path.words
     if inner not in INTERLEAVED_PLACES or (halves and in_channels > HALVES_CHANNELS):
         return OnePass()
-    output_bytes = geometry.outputs * item
-    past_caches = output_bytes >= stream_bytes(isa, item == 2, in_channels)
-    rows = Rows(layout, block, in_channels, item, geometry.inputs * item, limits, output_bytes, past_caches)
     if inner > 4 and (halves or not many_places_suit(rows)):
         return OnePass()
     if path.words:
         return words_in_one_pass(rows)
     if inner > 2 and not rows.of_one_class:
         return OnePass()
-    if inner in (3, 6) and limits.lanes * max(item, 4) < CACHE_LINE:
+    if inner in (3, 6) and rows.lanes * max(rows.item, 4) < CACHE_LINE:
         # By AVX2 the indices that interleave threes of places push sums out of the registers: 1.0 to 2.1 times as
         # long. (NEON, whose shuffles want them too, was not measured.)
         return OnePass()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from convt._box_table import TOGETHER, columns_gain_in_place, row_tile
-from convt._levels import TileLimits
+from convt._levels import TileLimits, stream_bytes
 from convt.cost_factors import DOTS, OF_LEVELS, OTHERS, REGISTERS, Factors, TileFactors
 from convt.dtypes import ITEMSIZE, VECTOR_ITEMSIZE
 from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps
-from convt.one_pass import OnePass, find_one_pass
+from convt.one_pass import OnePass, Rows, find_one_pass
 from convt.paths import POSITION_COLUMNS, Path
 from convt.tiling import BoxLayout, Tile
 
@@ -176,4 +176,7 @@ class Work:
     @cached_property
     def one_pass(self) -> OnePass:
         """How sums in registers are written as outputs, if they are."""
-        return find_one_pass(self.geometry, self.layout, self.path, self.block, self.dtype, self.isa)
+        item, in_channels = ITEMSIZE[self.dtype], self.geometry.group_inputs
+        past_caches = self.output_bytes >= stream_bytes(self.isa, item == 2, in_channels)
+        of_call = in_channels, item, self.input_bytes, self.output_bytes, past_caches
+        return find_one_pass(Rows(self.layout, self.block, self.limits, *of_call), self.path)
