@@ -136,7 +136,8 @@ cdef class BoxTable:
         self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else self.level.halves
         self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.place_channels)
-        self.lines_stream_bytes, self.sets_wait = lines_stream_bytes(), sets_wait()
+        self.lines_stream_bytes = lines_stream_bytes(work.row_bytes)
+        self.sets_wait = sets_wait()
 
     cdef set_layout(self, layout):
         """Axes, and what boxes and runs are."""

@@ -37,7 +37,6 @@ static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
     return (NAME(vector))(__builtin_convertvector(bits, NAME(words)) << 16);
 }
 
-#ifndef NARROW_BFLOAT16
 /* Rounded to bfloat16: the upper half of every word. It keeps NaN, because sums of halves have none whose payload
    reaches the lower half: the processor passes on operands, made quiet, or makes its own. */
 static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
@@ -45,6 +44,8 @@ static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
     const NAME(words) bits = (NAME(words))value;
     return bits + (0x7fffu + (bits >> 16 & 1u));
 }
+
+#ifndef NARROW_BFLOAT16
 #define NARROW_BFLOAT16(vector) __builtin_convertvector(NAME(round_bfloat16)(vector) >> 16, NAME(halves))
 #define PAIR_BFLOAT16(first, second) (NAME(round_bfloat16)(first) >> 16 | (NAME(round_bfloat16)(second) & 0xffff0000u))
 #endif

@@ -219,20 +219,11 @@ INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptr
     return count;
 }
 
-/* The upper half of the result is the bfloat16 next to a finite x, the lower half is 0. */
-static inline __m512i convt_pieces_round(__m512 x)
-{
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_and_si512(rounded, _mm512_set1_epi32((int)0xffff0000));
-}
-
-/* Takes the next piece from `rest`, rounded or `cut`. */
+/* Takes the next piece, the upper half of a word, from a finite `rest`, rounded or `cut`. */
 static inline __m512i convt_pieces_piece(int cut, __m512 *rest)
 {
-    const __m512i piece = cut ? _mm512_and_si512(_mm512_castps_si512(*rest), _mm512_set1_epi32((int)0xffff0000))
-                              : convt_pieces_round(*rest);
+    const __m512i bits = cut ? _mm512_castps_si512(*rest) : (__m512i)convt_pieces_round_bfloat16((convt_pieces_vector)*rest);
+    const __m512i piece = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
     *rest = _mm512_sub_ps(*rest, _mm512_castsi512_ps(piece));
     return piece;
 }

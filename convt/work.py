@@ -97,6 +97,11 @@ class Work:
         return self.geometry.outputs * ITEMSIZE[self.dtype]
 
     @property
+    def row_bytes(self) -> int:
+        """Of a row of the result."""
+        return self.geometry.output_shape[-1] * ITEMSIZE[self.dtype]
+
+    @property
     def factors(self) -> Factors:
         """Those of estimates."""
         return OF_LEVELS.get(self.isa, OTHERS)

@@ -126,7 +126,7 @@ def test_channels_whose_stores_meet_in_one_set(
 def test_large_rows_that_share_their_cache_lines(
     level, dtype, layout, x_shape, w_shape, attributes, least, monkeypatch
 ):
-    monkeypatch.setattr(_box_table, "lines_stream_bytes", lambda: least)
+    monkeypatch.setattr(_box_table, "lines_stream_bytes", lambda row_bytes: least)
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, x_shape), integer_data(rng, w_shape)
     wanted = oracle(x, w, None, attributes, dtype)
