@@ -56,7 +56,6 @@ COPYING_CYCLES, PLACES_CYCLES = 0.2, 0.8
 # more for products with weights beyond the first-level cache.
 SHORT_TILE, LONE_TILE = 0.46, 1.1
 FIRST_LEVEL_WEIGHTS, FAR_WEIGHTS_CYCLES = 40000, 8
-MORE_PLACES_CYCLES = 0.45  # an output of a row whose places are interleaved in squares or as cells of more of them
 FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many places
 # To see for a run whether a tap lies beyond the border, and for a tile to leave out one that does, which is not
 # foreseen: a fit. With 0 for that choices took 1.021 of the best paths' time, not 1.020 (bfloat16, 800 layers).
@@ -249,14 +248,14 @@ def positions_stored(work: Work) -> float:
     shared = not in_lines and row * item % CACHE_LINE and row * item < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
-    more = 0.0 if stride in INTERLEAVED_PLACES else MORE_PLACES_CYCLES
+    more = 0.0 if stride in INTERLEAVED_PLACES else work.factors.more_places
     if work.one_pass.possible and (work.dots or work.path.words):
         threes = THREE_WORDS_CYCLES * outputs if work.path.words and stride == 3 else 0.0
         return filled + threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
         of_row = work.tile_factors.one_pass_row * item
-        return filled + (of_row * outputs / max(cells, 32) if rows_end else 0.0)
+        return of_row * outputs / max(cells, 32) if rows_end else 0.0
     if work.one_pass.possible:  # vectors, the last of a row filled or not
         vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
         written = work.factors.one_pass_written[item] * vectors

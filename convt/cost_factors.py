@@ -50,6 +50,8 @@ class Factors(NamedTuple):
         To write a row of outputs through sums: of fewer cells than a vector has lanes, of more, of whole vectors.
     sums_written, sums_vector : float
         An output of it, and a vector of outputs, filled or not.
+    more_places : float
+        More for an output of a row whose places are interleaved in squares or as cells of more of them.
     stream_speed : float
         Bytes of large weights that come from memory in a cycle, but of columns first.
     """
@@ -80,6 +82,7 @@ class Factors(NamedTuple):
     sums_row: tuple[float, float, float]
     sums_written: float
     sums_vector: float
+    more_places: float
     stream_speed: float
 
 
@@ -110,6 +113,7 @@ AVX512_BF16 = Factors(
     sums_row=(20, 20, 20),
     sums_written=0,
     sums_vector=8,
+    more_places=0.45,
     stream_speed=6,
 )
 OTHERS = Factors(
@@ -139,6 +143,7 @@ OTHERS = Factors(
     sums_row=(64, 32, 8),
     sums_written=0.3,
     sums_vector=0,
+    more_places=0.45,
     stream_speed=7,
 )
 AVX512 = OTHERS._replace(
@@ -157,6 +162,7 @@ AVX512 = OTHERS._replace(
     line={2: 24, 4: 8, 8: 8},
     sums_row=(64, 54, 8),
     sums_vector=3,
+    more_places=0.7,
     stream_speed=4.2,
 )
 OF_LEVELS = {"avx512_bf16": AVX512_BF16, "avx512": AVX512, "amx": AVX512}

@@ -222,7 +222,8 @@ INLINE int convt_pieces_find_parts(ptrdiff_t n, const convt_tile_rows *rows, ptr
 /* Takes the next piece, the upper half of a word, from a finite `rest`, rounded or `cut`. */
 static inline __m512i convt_pieces_piece(int cut, __m512 *rest)
 {
-    const __m512i bits = cut ? _mm512_castps_si512(*rest) : (__m512i)convt_pieces_round_bfloat16((convt_pieces_vector)*rest);
+    const __m512i bits =
+        cut ? _mm512_castps_si512(*rest) : (__m512i)convt_pieces_round_bfloat16((convt_pieces_vector)*rest);
     const __m512i piece = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
     *rest = _mm512_sub_ps(*rest, _mm512_castsi512_ps(piece));
     return piece;
