@@ -242,16 +242,10 @@ def positions_stored(work: Work) -> float:
     """Cycles to write the outputs, interleaved, with some cycles a row."""
     outputs, row = work.geometry.outputs, work.geometry.output_shape[-1]
     item, cells = ITEMSIZE[work.dtype], work.layout.axes[-1].cells
-    halves = item == 2
-    # Rows that share cache lines do not pass the caches, as other large outputs do, but in vectors in one pass.
-    in_lines = halves or (work.one_pass.possible and not work.path.tiles)
-    shared = not in_lines and row * item % CACHE_LINE and row * item < LONG_ROW
-    filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     stride = work.geometry.axes[-1].stride
-    more = 0.0 if stride in INTERLEAVED_PLACES else work.factors.more_places
     if work.one_pass.possible and (work.dots or work.path.words):
         threes = THREE_WORDS_CYCLES * outputs if work.path.words and stride == 3 else 0.0
-        return filled + threes + DOT_ROW_CYCLES * outputs / row
+        return threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
         rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
         of_row = work.tile_factors.one_pass_row * item
@@ -261,7 +255,12 @@ def positions_stored(work: Work) -> float:
         written = work.factors.one_pass_written[item] * vectors
         if outputs * item >= FAR_OUTPUTS and copies_lines(work):
             written += work.factors.one_pass_copied[item]
-        return filled + written * outputs
+        return written * outputs
+    # Through sums rows that share cache lines do not pass the caches, as other large outputs do.
+    halves, row_bytes = item == 2, row * item
+    shared = not halves and row_bytes % CACHE_LINE and row_bytes < LONG_ROW
+    filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
+    more = 0.0 if stride in INTERLEAVED_PLACES else work.factors.more_places
     if work.path.tiles:
         begun = 64 if cells % work.lanes else 32
         return filled + outputs * (work.tile_factors.summed + 0.3 * (not halves) + more + begun / row)
