@@ -40,8 +40,10 @@ int main(void) {
 }
 """
 
-# To compile and to link with OpenMP: as gcc and clang want it, and Apple's clang.
-OPENMP_FLAGS = ((["-fopenmp"], ["-fopenmp"]), (["-Xpreprocessor", "-fopenmp"], ["-lomp"]))
+# To compile and to link with OpenMP: as gcc and clang want it and, on a Mac, Apple's clang.
+OPENMP_FLAGS = [(["-fopenmp"], ["-fopenmp"])]
+if sys.platform == "darwin":
+    OPENMP_FLAGS.append((["-Xpreprocessor", "-fopenmp"], ["-lomp"]))
 
 WITHOUT_OPENMP = """
 ******************************************************************************************

@@ -230,7 +230,7 @@ class Worker:
         try:
             self.pipe.send(order)
             return self.pipe.recv()
-        except (EOFError, BrokenPipeError):  # it ran out of memory, say
+        except (EOFError, OSError):  # it ran out of memory, say
             return False, "its process has ended"
 
 

@@ -276,7 +276,8 @@ def copies_lines(work: Work) -> bool:
     of one input channel, whose estimates are closer so."""
     if work.one_pass.rows_are_vectors or work.one_pass.shares_loads:
         return False
-    return work.one_pass.joins_rows or work.input_bytes + work.output_bytes >= lines_stream_bytes(work.row_bytes)
+    large = work.input_bytes + work.output_bytes >= lines_stream_bytes(work.row_bytes)
+    return work.one_pass.joins_rows or (large and work.row_bytes % CACHE_LINE > 0)
 
 
 def taps_inside(layout: BoxLayout, shifts: Sequence[tuple[int, ...]], axes: range, gap: int = 1) -> float:

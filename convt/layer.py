@@ -149,27 +149,24 @@ class Layer:
         if 0 in plan.output_shape:
             return plan, None  # nothing will be read
         if packed is None:
-            if len(self._packed) >= PACKED_KEPT:
-                self._packed.clear()
-                self._ready.clear()
             packed = plan.pack(as_native(self._w), None if self._b is None else as_native(self._b))
             if packed is None:
                 if len(self._refused) >= REFUSED_KEPT:
                     self._refused.clear()
                 self._refused.add(plan.pack_key)
                 return self._prepare(x_shape, *without, plan.kind)
+            if len(self._packed) >= PACKED_KEPT and plan.pack_key not in self._packed:
+                self._packed.clear()
+                self._ready.clear()
             packed = self._packed.setdefault(plan.pack_key, packed)  # another thread may have packed them, too
         return plan, packed
 
-    def _ready_for(self, x_shape: tuple[int, ...]) -> tuple["Plan", "Packed | None"]:
-        """What `_prepare` says, remembered by shape and thread limit."""
-        key = x_shape, threads.resolve(self._n_threads)
-        ready = self._ready.get(key)
-        if ready is None:
-            ready = self._prepare(x_shape)
-            if len(self._ready) >= SHAPES_KEPT:
-                self._ready.clear()
-            self._ready[key] = ready
+    def _make_ready(self, key: tuple[tuple[int, ...], int]) -> tuple["Plan", "Packed | None"]:
+        """What `_prepare` says for a shape and thread limit, to be remembered."""
+        ready = self._prepare(key[0])
+        if len(self._ready) >= SHAPES_KEPT:
+            self._ready.clear()
+        self._ready[key] = ready
         return ready
 
     def __call__(self, x: object, out: np.ndarray | None = None) -> np.ndarray:
@@ -222,15 +219,17 @@ class Layer:
         self, source: np.ndarray, given: np.ndarray, out: object, inputs: Sequence[tuple[str, np.ndarray]]
     ) -> np.ndarray:
         """The result for `source`, which has the elements of `given`."""
+        key = source.shape, threads.resolve(self._n_threads)
+        ready = self._ready.get(key)
+        shape = ready[0].output_shape if ready else geometry_of(self._rules, source.shape, "").output_shape
         if out is not None:  # before weights are packed, which takes time and memory
-            shape = geometry_of(self._rules, source.shape, "").output_shape
             result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
-        plan, packed = self._ready_for(source.shape)
+        plan, packed = ready or self._make_ready(key)
         if out is None:
-            result = target = empty_aligned(plan.output_shape, self._dtype)
+            result = target = empty_aligned(shape, self._dtype)
         else:
             native = result.flags.aligned and result.dtype.isnative
-            target = result if native else np.empty(plan.output_shape, self._dtype)
+            target = result if native else np.empty(shape, self._dtype)
         refused: list[str] = []
         while packed is not None and not plan.run(source, target, packed):
             refused.append(plan.kind)

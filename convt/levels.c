@@ -37,8 +37,7 @@ const convt_level convt_levels[] = {
           .fetch_bytes = PTRDIFF_MAX),
 #endif
 #ifdef CONVT_NEON
-    /* Its vectors have no stores that pass the caches: what was copied for these, rows that share lines, gains nothing.
-     */
+    /* Its vectors have no stores that pass the caches, for which rows that share lines would be copied. */
     LEVEL(neon, neon, no, .stream_bytes = PTRDIFF_MAX, .native_rows = 4),
 #endif
     {0}};

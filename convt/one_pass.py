@@ -331,8 +331,9 @@ def worth_joining(rows: Rows, strips: bool = False) -> bool:
     belong: 60 layers took 0.91 (float32, 0.74 to 1.05) and 0.88 of the time (bfloat16, 0.57 to 1.0), 60 of up
     to 16 channels 0.87 (float32), 0.92 (by AVX2) and 0.91 (float64). Others are copied. Rows whose vectors
     would leave products enough unfilled took 0.84 to 1.03 of the time, mean 0.96 (28 layers of float32 and of
-    words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines, which are
-    copied anyway: 0.83 to 1.0. Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
+    words; float64 0.99). Where outputs pass the caches, so do rows that are not whole cache lines: 0.83 to 1.0,
+    when all of these were copied anyway; of 2 to 16 MB 1.0 (20 layers, 0.82 to 1.21, Xeon with AMX) since most
+    are not (`lines_stream_bytes`). Otherwise rows took 1.0 to 1.26 times as long. Rows that are whole vectors are
     joined in strips of inputs that are read slowly, two or four places a cell, which tiles write so. Of strips and
     words it is decided for rows that follow each other in memory; where they do not, small layers take 1.1 to 1.4
     times as long as they would along channels. Tiles of six and eight places write along a row alone.

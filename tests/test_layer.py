@@ -153,6 +153,7 @@ def test_threads_that_come_together_keep_one_copy_of_the_weights(monkeypatch):
     with ThreadPoolExecutor(barrier.parties) as pool:
         list(pool.map(lambda shape: one(inputs(*shape)), shapes))
     assert len(one._ready) == barrier.parties
+    assert len(one._packed) == 1
     assert {id(packed) for _, packed in one._ready.values()} == {id(packed) for packed in one._packed.values()}
 
 
