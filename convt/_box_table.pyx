@@ -11,7 +11,7 @@ from convt._levels cimport (
     PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
-from convt._levels import lines_stream_bytes, sets_wait, stream_bytes
+from convt._levels import lines_stream_bytes, sets_wait
 from convt.dtypes import ITEMSIZE
 from convt.shared_loads import MAX_SHARED_ROWS, classes_sharing_loads, runs_of_lines, taps_of_pair
 from convt.tiling import TapClass, taps_of_row
@@ -135,7 +135,7 @@ cdef class BoxTable:
         self.whole_tile = work.vectors * self.lanes
         self.most_rows, self.together = work.limits.rows, TOGETHER
         self.halves = &self.level.tiles.halves if self.guarded else self.level.halves
-        self.stream_bytes = stream_bytes(work.isa, ITEMSIZE[work.dtype] == 2, self.place_channels)
+        self.stream_bytes = work.stream_bytes
         self.lines_stream_bytes = lines_stream_bytes(work.row_bytes)
         self.sets_wait = sets_wait()
 

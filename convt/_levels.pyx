@@ -116,8 +116,8 @@ def stream_bytes(str level, bint halves, Py_ssize_t in_channels):
 # AMD's processors results that have fewer bytes with their input do not: 306 layers of 2 MB and more took 0.96
 # (float32) and 0.95 of the time (float64), those whose writing changed 0.38 to 0.93 (Zen 5). Of 20 MB they took 1.1 to
 # 1.6 times as long. On others fewer than the second do not (48 to 78 layers of 2 to 32 MB, depthwise ones among them,
-# took 0.91, by AVX2 0.86, 44 of 20 MB 0.84), and if their rows have as many as the third fewer than the last: of 45 MB
-# such took 0.55 to 1.14, mean 0.82 (33 layers), others up to 1.8 times as long (Xeon with AMX).
+# took 0.90 to 0.93, by AVX2 0.88, 44 of 20 MB 0.84), and if their rows have as many as the third fewer than the last:
+# of 45 MB such took 0.55 to 1.14, mean 0.82 (33 layers), others up to 1.8 times as long (Xeon with AMX).
 LINES_STREAM_OF_AMD, LINES_STREAM = 1 << 24, 3 << 23
 MIDDLE_ROW, LONGER_LINES_STREAM = 1 << 10, 1 << 26
 

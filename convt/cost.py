@@ -257,8 +257,8 @@ def positions_stored(work: Work) -> float:
             written += work.factors.one_pass_copied[item]
         return written * outputs
     # Through sums rows that share cache lines do not pass the caches, as other large outputs do.
-    halves, row_bytes = item == 2, row * item
-    shared = not halves and row_bytes % CACHE_LINE and row_bytes < LONG_ROW
+    halves = item == 2
+    shared = not halves and work.row_bytes % CACHE_LINE and work.row_bytes < LONG_ROW
     filled = 0.1 * item * outputs if shared and outputs * item >= QUICK_OUTPUTS else 0.0
     more = 0.0 if stride in INTERLEAVED_PLACES else work.factors.more_places
     if work.path.tiles:

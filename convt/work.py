@@ -102,6 +102,11 @@ class Work:
         return self.geometry.output_shape[-1] * ITEMSIZE[self.dtype]
 
     @property
+    def stream_bytes(self) -> int:
+        """Of a result that passes the caches, if it has so many."""
+        return stream_bytes(self.isa, ITEMSIZE[self.dtype] == 2, self.geometry.group_inputs)
+
+    @property
     def factors(self) -> Factors:
         """Those of estimates."""
         return OF_LEVELS.get(self.isa, OTHERS)
@@ -182,6 +187,5 @@ class Work:
     def one_pass(self) -> OnePass:
         """How sums in registers are written as outputs, if they are."""
         item, in_channels = ITEMSIZE[self.dtype], self.geometry.group_inputs
-        past_caches = self.output_bytes >= stream_bytes(self.isa, item == 2, in_channels)
-        of_call = in_channels, item, self.input_bytes, self.output_bytes, past_caches
+        of_call = in_channels, item, self.input_bytes, self.output_bytes, self.output_bytes >= self.stream_bytes
         return find_one_pass(Rows(self.layout, self.block, self.limits, *of_call), self.path)
