@@ -282,7 +282,7 @@ cdef void choose_stores(BoxTable table, Operands *operands, cnp.ndarray x, cnp.n
     if table.along_channels and y.shape[1] > 1 and y.strides[1] == y.itemsize:  # the channels of a place are a row
         row_bytes = y.shape[1] * y.itemsize
     operands.fetch = y.nbytes >= table.level.fetch_bytes
-    if operands.one_pass and table.pieces == 1 and table.inner_places > 1:
+    if operands.one_pass and table.pieces == 1 and table.unit > 1 and table.inner_places > 1:
         stream_bytes = min(stream_bytes, PLACES_STREAM_BYTES)
     operands.stream = (operands.plain or table.guarded) and y.nbytes >= stream_bytes
     operands.stream &= row_bytes % CACHE_LINE == 0 or row_bytes >= LONG_ROW

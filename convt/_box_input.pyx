@@ -11,9 +11,6 @@ from convt._micro_kernels cimport copy_lines, transpose, transpose_to
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
-    # Places of 32 channels that are packed for tile registers before the next ones. Pair by pair what is packed leaves
-    # the first-level cache in between: 13 layers of kernel = stride took 0.97 (float32, 0.90 to 1.01) and 0.98 of the
-    # time (bfloat16, 0.92 to 1.04; Xeon with AMX). For dot products it was not measured.
 
 
 cdef void pack_along_channels(
@@ -247,7 +244,8 @@ cdef bint pack_pairs(
         width *= height
         rows.begin, rows.end, height = 0, 1, 1
     # Whole lines, with nothing fetched ahead: of 127 random layers 82 took 0.96 (bfloat16) and 45 0.97 of the time
-    # (float32) that they took by 128 places of 32 channels, the next ones fetched meanwhile (Xeon with AMX).
+    # (float32) that they took by 128 places of 32 channels, the next ones fetched meanwhile (Xeon with AMX). Lines of
+    # dot products were whole before; what fetched behind them went without a measurement.
     strip = width + MAX_LANES if precision else STRIDED
     for pair from 0 <= pair < table.packed_pairs by together:
         pairs = target + (pair // MAX_LANES * table.pieces * MAX_LANES + pair % MAX_LANES) * MAX_LANES

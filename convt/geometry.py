@@ -20,7 +20,8 @@ from convt.arguments import INT64_MAX, choice, integer, integers, plain_key, sho
 from convt.dtypes import DTYPES
 
 MOST_OUTPUTS = (INT64_MAX - 4096) // 8  # of float64, with room to align them
-OPENVINO_NAMES = {"x": "data", "w": "filter", "pads": "pads_begin, pads_end"}  # of arguments, for errors
+# Of arguments, for errors.
+OPENVINO_NAMES = {"x": "data", "w": "filter", "group": "filter", "pads": "pads_begin, pads_end"}
 RULES_REMEMBERED = 64  # and as many geometries
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
@@ -188,7 +189,8 @@ class _Rules:
         """The arguments that make an output large: `x` and those that are not what they are by default."""
         given = (("strides", 1), ("dilations", 1), ("output_padding", 0))
         names = [self.argument(name) for name, default in given if set(getattr(self, name)) != {default}]
-        return ", ".join((x, *names, *(("output_shape",) if self.requested else ())))
+        group = (self.argument("group"),) if self.group > 1 else ()
+        return ", ".join((x, *names, *group, *(("output_shape",) if self.requested else ())))
 
     def geometry(self, x_shape: Sequence[int], name: str = "") -> Geometry:
         """Resolve the attributes for an input of shape ``(N, C, *I)``, which the caller gave as the argument
@@ -216,7 +218,7 @@ class _Rules:
                 raise ValueError(
                     f"{x}, {self.argument('pads')}: expected an output of at least 1 along spatial axis {a}, "
                     f"got {output} from input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
-                    f"output_padding {extra} and begin pad {pad}"
+                    f"output_padding {extra} and pads of {natural - output} in all"
                 )
             if max(natural, output + pad + stride) > INT64_MAX:
                 raise ValueError(
@@ -295,7 +297,9 @@ class OnnxRules(_Rules):
         if output_shape is not None:
             sizes = integers(output_shape, "output_shape", 0, (n, n + 2))
             self.requested_prefix = sizes[:-n]  # an empty batch's N may be 0
-            self.requested = self._per_axis(sizes[-n:], "output_shape", 1)
+            for i in range(len(sizes) - n, len(sizes)):  # by their place in what was given
+                integer(sizes[i], f"output_shape[{i}]", 1)
+            self.requested = sizes[-n:]
 
     def __str__(self) -> str:
         """Channels, kernel, strides and groups, and what else is not as by default."""

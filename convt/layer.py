@@ -124,15 +124,15 @@ class Layer:
         shape = integers(x_shape, "x_shape", 0)
         found = begin_floating()
         try:
-            return self._plan(shape, name="x_shape").explain()
+            return self._plan(shape, threads.resolve(self._n_threads), name="x_shape").explain()
         finally:
             end_floating(found)
 
-    def _plan(self, x_shape: tuple[int, ...], *without: str, name: str = "") -> "Plan":
+    def _plan(self, x_shape: tuple[int, ...], limit: int, *without: str, name: str = "") -> "Plan":
+        """A plan for `x_shape` and at most so many threads, of none of the kinds `without`."""
         # Here, not above: `import convt` alone should not pay for the planner.
         from convt.planner import Call, make_plan
 
-        limit = threads.resolve(self._n_threads)
         geometry = geometry_of(self._rules, x_shape, name)
         operands = geometry, dtype_name(self._dtype), self._isa, limit, self._precision
         kinds = frozenset(without)
@@ -142,9 +142,9 @@ class Layer:
                 return plan
             kinds |= {plan.kind}
 
-    def _prepare(self, x_shape: tuple[int, ...], *without: str) -> tuple["Plan", "Packed | None"]:
-        """A plan for `x_shape` of none of the kinds `without`, and the weights as it wants them."""
-        plan = self._plan(x_shape, *without)
+    def _prepare(self, x_shape: tuple[int, ...], limit: int, *without: str) -> tuple["Plan", "Packed | None"]:
+        """What `_plan` says, and the weights as that plan wants them."""
+        plan = self._plan(x_shape, limit, *without)
         packed = self._packed.get(plan.pack_key)
         if 0 in plan.output_shape:
             return plan, None  # nothing will be read
@@ -154,7 +154,7 @@ class Layer:
                 if len(self._refused) >= REFUSED_KEPT:
                     self._refused.clear()
                 self._refused.add(plan.pack_key)
-                return self._prepare(x_shape, *without, plan.kind)
+                return self._prepare(x_shape, limit, *without, plan.kind)
             if len(self._packed) >= PACKED_KEPT and plan.pack_key not in self._packed:
                 self._packed.clear()
                 self._ready.clear()
@@ -163,7 +163,7 @@ class Layer:
 
     def _make_ready(self, key: tuple[tuple[int, ...], int]) -> tuple["Plan", "Packed | None"]:
         """What `_prepare` says for a shape and thread limit, to be remembered."""
-        ready = self._prepare(key[0])
+        ready = self._prepare(*key)
         if len(self._ready) >= SHAPES_KEPT:
             self._ready.clear()
         self._ready[key] = ready
@@ -233,7 +233,7 @@ class Layer:
         refused: list[str] = []
         while packed is not None and not plan.run(source, target, packed):
             refused.append(plan.kind)
-            plan, packed = self._prepare(source.shape, *refused)
+            plan, packed = self._prepare(*key, *refused)
         if target is not result:
             result[...] = target
         return result

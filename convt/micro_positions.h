@@ -9,7 +9,7 @@
      COPIES                               whether tiles of one class may copy what they read
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
      NAME(write_cells)(places, cells, at, kept, past_caches)
-                                          LANES cells, a vector of sums for each of their places (1, 2, 3, 4 or 8), as
+                                          LANES cells, a vector of sums for each of their places (1 to 4, 6 or 8), as
                                           outputs that follow each other: `kept` of them or, if that is 0, all
      NAME(write_cells_apart)(places, cells, at, offsets, kept, past_caches)
                                           the same of 2 or 4 places, every LANES outputs to an offset of their own */
@@ -390,8 +390,8 @@ static void NAME(across_few_lines)(int rows, int kind, int places, const convt_t
 
 /* Lines of cells into outputs of 1 to 4, 6 or 8 `places` a cell, the last of which may lack some. Row r of a class is
    place r % places of out[r / places] or, of two classes (up to 8 rows of each), row r of the first and of the second
-   are the two places of out[r]. Where loads are shared there may be 8 places too, and 4 rows or as many as places. One
-   pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
+   are the two places of out[r]. Where loads are shared there are 1 to 4 or 8, and up to 4 rows or as many as places.
+   One pass, so that the stores go on behind the next tile's products. `stream`: past the caches, where out is aligned.
 
    The vectors of a tile lie along a long line, and across short ones: a 16 x 16 image of one channel took 1.8 times as
    long line by line. So they do across lines that have one vector more than a tile, which along them would be cut

@@ -55,7 +55,7 @@ def conv_transpose(
     pads : sequence of int, optional
         Elements cropped: one begin per spatial axis, then one end each; default 0.
     opset : int
-        Opset whose rules apply: 1 to 10 mean ConvTranspose-1, 11 to 21 ConvTranspose-11, from 22 on
+        Opset whose rules apply: 1 to 10 mean ConvTranspose-1, 11 to 21 ConvTranspose-11, 22 to 28
         ConvTranspose-22. They differ in how an odd total pad is split for `output_shape`, and in bfloat16.
     out : ndarray, optional
         Where to put the result: its exact shape and dtype, writable, apart from the inputs in memory.

@@ -10,6 +10,7 @@ from convt.arrays import dtype_name
 ROW_SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
 
 
+@np.errstate(invalid="ignore")  # of signalling NaNs
 def widen(array: np.ndarray, dtype: type) -> np.ndarray:
     """`array` in `dtype`, float32 or float64, exactly; not copied where it has that dtype."""
     if dtype_name(array.dtype) == "bfloat16":  # without ml_dtypes: the upper half of a float32
@@ -43,6 +44,7 @@ def pack_bias(b: np.ndarray | None, dtype: str, outputs: int, group: int, tile: 
     return packed.reshape(group, tiles, tile)
 
 
+@np.errstate(invalid="ignore")
 def bias_of_sums(b: np.ndarray | None, dtype: type, channels: int) -> np.ndarray:
     """Bias ``(M,)``, or None for zeros, for sums of so many channels, of which each of M may be several in turn.
 

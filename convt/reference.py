@@ -178,7 +178,7 @@ def result_dtype(x: np.ndarray, dtype: Any) -> np.dtype:
     try:
         if np.dtype(dtype).name in FLOATING:
             return np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         pass
     raise TypeError(f"dtype: expected one of {', '.join(FLOATING)}, got {shown(dtype)}")
 

@@ -2,7 +2,7 @@
 
 An explicit ``n_threads``, up to `MOST_THREADS`. Otherwise ``CONVT_NUM_THREADS``, or OpenMP's limit of the moment
 (``OMP_NUM_THREADS``, threadpoolctl), but never more than the processors that affinity and the container's CPU
-quota allow, nor than that. A child made by ``fork`` runs one thread: GNU's OpenMP
+quota allow, nor than that. A child made by ``fork`` after convt was imported runs one thread: GNU's OpenMP
 deadlocks there, because the child inherits the record of a pool whose threads it does not have.
 """
 

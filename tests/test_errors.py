@@ -81,6 +81,7 @@ ONNX = [
     ("the sizes overflow int64", ValueError, f"stride {2**62}", {"strides": [2**62, 1]}),
     ("the output overflows int64", ValueError, "x, strides: ", {"strides": [2**50, 2**20]}),
     ("dilations overflow int64", ValueError, "x, dilations: ", {"dilations": [2**62, 2**62]}),
+    ("groups overflow int64", ValueError, "x, group: ", {"x": X[:, :0], "w": W[:0], "b": None, "group": 2**62}),
     ("the output just overflows int64", ValueError, "output_shape: ", {"output_shape": [1, 2**60 - 1]}),
     ("dilations are too few", ValueError, "dilations:", {"dilations": [1]}),
     ("a dilation is zero", ValueError, "dilations[0]:", {"dilations": [0, 1]}),
@@ -89,6 +90,7 @@ ONNX = [
     ("a pad is negative", ValueError, "pads[3]:", {"pads": [0, 0, 0, -1]}),
     ("a pad is a float", TypeError, "pads[0]:", {"pads": [0.5, 0, 0, 0]}),
     ("pads leave nothing", ValueError, "pads:", {"pads": [4, 0, 3, 0]}),
+    ("pads are shown in all", ValueError, "pads of 7 in all", {"pads": [4, 0, 3, 0]}),
     ("pads with SAME_UPPER", ValueError, "pads:", {"pads": [1, 1, 1, 1], "auto_pad": "SAME_UPPER"}),
     ("pads with SAME_LOWER", ValueError, "pads:", {"pads": [0, 0, 0, 1], "auto_pad": "SAME_LOWER"}),
     ("pads with VALID", ValueError, "pads:", {"pads": [1, 1, 1, 1], "auto_pad": "VALID"}),
@@ -118,6 +120,7 @@ ONNX = [
     ("output_shape has another batch", ValueError, "output_shape:", {"output_shape": [1, 3, 7, 8]}),
     ("output_shape has other channels", ValueError, "output_shape:", {"output_shape": [2, 4, 7, 8]}),
     ("output_shape has a zero", ValueError, "output_shape[1]:", {"output_shape": [7, 0]}),
+    ("a long output_shape has a zero", ValueError, "output_shape[2]:", {"output_shape": [2, 3, 0, 8]}),
     ("output_shape is negative", ValueError, "output_shape[0]:", {"output_shape": [-7, 8]}),
     ("output_shape is a float", TypeError, "output_shape[0]:", {"output_shape": [7.0, 8]}),
     ("opset is zero", ValueError, "opset:", {"opset": 0}),
@@ -336,6 +339,7 @@ def test_messages_stay_short(mistake):
         (TypeError, "dtype:", {"dtype": "U5"}),
         (TypeError, "dtype:", {"dtype": np.int8}),
         (TypeError, "dtype:", {"dtype": []}),
+        (TypeError, "dtype:", {"dtype": "f4,;"}),
     ],
 )
 def test_reference_mistake(error, names, mistake):

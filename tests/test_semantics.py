@@ -318,3 +318,16 @@ def test_the_reference_is_silent_where_the_operators_are():
     with np.errstate(all="raise"):
         y = convt.reference.conv_transpose(np.array([[[np.inf, 1]]]), np.array([[[0.0, 1]]]))
     np.testing.assert_array_equal(y, [[[np.nan, np.inf, 1]]])
+
+
+@pytest.mark.parametrize("operand", ["x", "w", "b"])
+def test_a_signalling_nan_is_no_floating_point_error_of_numpy(operand):
+    operands = {
+        "x": np.ones((1, 2, 3), np.float32),
+        "w": np.ones((2, 2, 2), np.float32),
+        "b": np.ones(2, np.float32),
+    }
+    operands[operand].view(np.uint32).flat[0] = 0x7F800001
+    with np.errstate(all="raise"):
+        y = convt.conv_transpose(*operands.values())
+    assert np.isnan(y).any()
