@@ -1,20 +1,20 @@
 """The sums of one block of output channels of a box, lanes along channels, in a scratch that stays in cache.
 
-The micro-kernels are called class by class along the runs: one chain of fused multiply-adds per output, slice by slice
-of very many input channels. With columns first every input is multiplied by every kernel position, and the products of
+The micro-kernels are called class by class along the runs: chains of fused multiply-adds per output, slice by slice of
+very many input channels. With columns first every input is multiplied by every kernel position, and the products of
 each output are added up; weights that are used once may be multiplied as they were given then (`multiply_panels`), and
 otherwise packed block by block.
 """
 
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
 from convt._given_weights cimport Given
 from convt._levels cimport (
-    ALL_PRODUCTS, BEGUN_SUMS, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE, SMALL_PRODUCTS,
-    real_t, tap_t,
+    ALL_PRODUCTS, BEGUN_SUMS, CHAIN, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE,
+    SMALL_PRODUCTS, real_t, tap_t,
 )
 from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
@@ -256,14 +256,16 @@ cdef bint multiply_given(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
     Py_ssize_t length, const Scratch *scratch, real_t *out,
 ) noexcept nogil:
-    """The products with a panel of weights that is not packed, some channels at a time.
+    """The products with a panel of weights that is not packed, some channels at a time, chains summed up behind it.
 
     Returns whether they are not finite, as those of every position are if a weight is not.
     """
     cdef Py_ssize_t step = table.padded(table.columns(table.products, block, 0)), p, channels, w_step, later
-    cdef Py_ssize_t most, chunks, chunk, c = 0
+    cdef Py_ssize_t most, columns = table.padded(width), chain, chunks, chunk, c, end
     cdef bint copied, few
     cdef const real_t *input = <const real_t *> scratch.input
+    cdef real_t *panel = <real_t *> scratch.panel
+    cdef real_t *ended = panel + GIVEN_CHANNELS * table.panel  # [position][column]: what ended chains sum up to
     cdef const real_t *w
     cdef Given given
     begin_panel(table, operands, box.group, block, first, width, &given)
@@ -274,17 +276,26 @@ cdef bint multiply_given(
     # meet in few sets of the caches. 512 to 256 channels, kernel 4, stride 2, 4x4: 0.8 of the time.
     few = operands.plain and length <= 2 * table.most_sums and not copied
     most = GIVEN_CHANNELS // 2 if few else GIVEN_CHANNELS
-    chunks = (table.in_channels + most - 1) // most
-    for p in range(length):
-        memset(out + p * step, 0, table.padded(width) * sizeof(real_t))
-    for chunk in range(chunks):
-        channels = (chunk + 1) * table.in_channels // chunks - c
-        w = panel_rows(table, &given, c, channels, not few, copied, <real_t *> scratch.panel, &w_step)
-        later = 0
-        if few and w != scratch.panel:  # not copied: the next channels' or, after the last ones', the next panel's
-            later = channels * w_step if c + channels < table.in_channels else width - c * w_step
-        native_tiles(table, length, channels, table.padded(width), input + c, w, w_step, later, out, step)
-        c += channels
+    for chain from 0 <= chain < table.in_channels by CHAIN:
+        if chain == CHAIN:
+            for p in range(length):
+                memcpy(ended + p * columns, out + p * step, columns * sizeof(real_t))
+        elif chain:
+            add_rows(table, length, 1, columns, out, step, 0, ended, columns, 0)
+        for p in range(length):
+            memset(out + p * step, 0, columns * sizeof(real_t))
+        c, end = chain, min(chain + CHAIN, table.in_channels)
+        chunks = (end - c + most - 1) // most
+        for chunk in range(chunks):
+            channels = chain + (chunk + 1) * (end - chain) // chunks - c
+            w = panel_rows(table, &given, c, channels, not few, copied, panel, &w_step)
+            later = 0
+            if few and w != panel:  # not copied: the next channels' or, after the last ones', the next panel's
+                later = channels * w_step if c + channels < table.in_channels else width - c * w_step
+            native_tiles(table, length, channels, columns, input + c, w, w_step, later, out, step)
+            c += channels
+    if table.in_channels > CHAIN:
+        add_rows(table, length, 1, columns, ended, columns, 0, out, step, 0)
     return not all_finite(table, out, width)
 
 

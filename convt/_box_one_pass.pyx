@@ -41,7 +41,7 @@ cdef void list_outputs(
             tile.rows = table.tile_width(columns - done)
             for i in range(together):
                 c = first + i
-                tile.classes[i].taps = table.classes.taps(c)
+                tile.classes[i].taps, tile.classes[i].before = table.classes.taps(c), 0
                 tile.classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
                 tile.classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
                 if table.shares_loads:
@@ -229,6 +229,7 @@ cdef void leave_out_taps(
                 first = first if end else t
                 end = t + 1
         inside[i].taps = max(end - first, min(1, inside[i].taps))
+        inside[i].before = first
         inside[i].tap_offset += first
         inside[i].w = <const char *> inside[i].w + first * table.depth * tile.rows * table.item
 

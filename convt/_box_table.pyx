@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, FAR_PAGE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
+    CACHE_LINE, CHAIN, FAR_PAGE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
     PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
@@ -185,7 +185,7 @@ cdef class BoxTable:
 
     cdef set_slices(self, layout):
         """Into what the input channels are cut, and the columns of weights that are used once."""
-        cdef Py_ssize_t slices = 1, width = 2 * self.lanes, panel_bytes, tile_bytes
+        cdef Py_ssize_t slices = 1, width = 2 * self.lanes, panel_bytes, tile_bytes, unit
         cdef Py_ssize_t rows = max(1, self.depth) if self.pieces else GIVEN_CHANNELS
         whole = self.columns_first or self.by_rows or self.merged_kernel is not None
         whole = whole or (self.pieces and self.unit == 1)  # dot products
@@ -194,7 +194,9 @@ cdef class BoxTable:
             tile_bytes *= 2 * self.pieces if self.pieces else self.item
             if tile_bytes >= SLICE_BYTES:
                 slices = (tile_bytes - 1) // PIECES_SLICE_BYTES + 1 if self.pieces else tile_bytes // SLICE_BYTES + 1
-        self.slice = ((self.in_channels - 1) // slices // TILE_CHANNELS + 1) * TILE_CHANNELS
+        # Of single taps whole chains, which native weights, of which nothing is sliced, have as well.
+        unit = CHAIN if layout.most_taps == 1 and not self.pieces else TILE_CHANNELS
+        self.slice = ((self.in_channels - 1) // slices // unit + 1) * unit
         panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
         self.panel = max(1, panel_bytes // (rows * width * self.item)) * width
         self.panel = min(self.panel, (self.block * self.kernel + width - 1) // width * width)
@@ -458,4 +460,6 @@ cdef class BoxTable:
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
         if not self.in_panels:
             return 0
+        if self.columns_first and self.in_channels > CHAIN and not self.pieces:
+            rows += self.input_elements  # whose sums of chains that ended wait there
         return rows * self.panel if self.columns_first else self.block_weights + self.wide_size + self.turned_size

@@ -37,11 +37,14 @@ cdef extern from "levels.h" nogil:
         CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
         PLACE_UNIT "CONVT_PLACE_UNIT"
         ROW_PLACES "CONVT_ROW_PLACES"
+        CHAIN "CONVT_CHAIN"
+        LONGEST_CHAIN "CONVT_LONGEST_CHAIN"
     const Py_ssize_t NO_TAP "CONVT_NO_TAP"
     Py_ssize_t tile_vectors "CONVT_TILE_VECTORS" (Py_ssize_t sums, Py_ssize_t rows)
     Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
+        Py_ssize_t before
         const Py_ssize_t *tap_offset
         const void *w
         const void *bias

@@ -21,6 +21,8 @@ MOST_RUN: int
 CHECKED_POSITIONS: int
 PLACE_UNIT: int
 ROW_PLACES: int
+CHAIN: int
+LONGEST_CHAIN: int
 
 def level_names() -> list[str]: ...
 def runs_here(level: str) -> bool: ...

@@ -1,6 +1,7 @@
 """Images of one input position: a matrix product with the weights as they are, each read once.
 
 ``(C, M/group * prod(K))`` already is the right operand, and every product is the only term of one output.
+Chains of them end where those of packed weights do.
 """
 
 cimport numpy as cnp
@@ -9,7 +10,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, real_t
+from convt._levels cimport CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -19,9 +20,9 @@ from convt.dtypes import DTYPES
 cnp.import_array()
 
 cdef enum:
-    SHORT = 2048  # columns whose sums stay in the first-level cache
+    SHORT = 2048  # columns whose sums, those of a chain, stay in the first-level cache
     LONG = 8192  # of weights read only once: 131 MB take 0.95 of the time, 262 MB 0.84 to 0.94
-    WHOLE = 64  # columns that make whole vectors and lines
+    WHOLE = 64  # columns that make whole vectors and lines, and elements that may be read beyond sums
     # Images whose weights a processor that reads ahead fetches best by itself: of one, 1 to 262 MB took 0.65 to 1.0 of
     # the time, of two 0.75 to 1.13, 0.93 on average, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
     FEW_IMAGES = 2
@@ -47,9 +48,9 @@ def strip_size(columns, images, parts):
     return min(columns, longest, max(SHORT, -(-columns // (parts * WHOLE)) * WHOLE))
 
 
-def workspace(images, strip, sum_bytes):
-    """Scratch bytes per thread, where a sum takes `sum_bytes`."""
-    return min(images, NATIVE_IMAGES) * strip * sum_bytes
+def workspace(images, channels, strip, sum_bytes):
+    """Scratch bytes per thread, where a sum takes `sum_bytes`: of several chains one is summed apart."""
+    return (min(images, NATIVE_IMAGES) * strip * (2 if channels > CHAIN else 1) + WHOLE) * sum_bytes
 
 
 cdef void store(
@@ -90,24 +91,37 @@ cdef void run_strip(
     const NativeOperands *operands, const real_t[:, :, ::1] x, const real_t[:, ::1] bias, const int64_t[::1] output_of,
     int64_t g, int64_t begin, int64_t width, real_t *sums,
 ) noexcept nogil:
-    """`width` columns of group g from `begin` on; `sums` has `width` of up to NATIVE_IMAGES images."""
-    cdef int64_t channels = x.shape[2], image, i
+    """`width` columns of group g from `begin` on; `sums` has `width` of up to NATIVE_IMAGES images, for two chains."""
+    cdef int64_t channels = x.shape[2], image, i, first, some
     cdef const char *w = operands.w + g * operands.w_group + begin * operands.item
     cdef char *y = operands.y + g * operands.y_group
     cdef int images
+    cdef real_t *chain
     for image from 0 <= image < x.shape[1] by NATIVE_IMAGES:
         images = min(NATIVE_IMAGES, x.shape[1] - image)
         memset(sums, 0, images * width * sizeof(real_t))
-        if real_t is float:
-            operands.level.f32.native(
-                operands.level.native_rows, operands.fetch, operands.precision, images, channels, width,
-                &x[g, image, 0], channels, w, operands.columns, sums, width,
-            )
-        else:
-            operands.level.f64.native(
-                operands.level.native_rows, operands.fetch, operands.precision, images, channels, width,
-                &x[g, image, 0], channels, w, operands.columns, sums, width,
-            )
+        for first from 0 <= first < channels by CHAIN:
+            some = min(CHAIN, channels - first)
+            chain = sums
+            if first:
+                chain += images * width
+                memset(chain, 0, images * width * sizeof(real_t))
+            if real_t is float:
+                operands.level.f32.native(
+                    operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
+                    &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
+                    chain, width,
+                )
+                if first:
+                    operands.level.f32.add_rows(images, 1, width, chain, width, 0, sums, width, 0)
+            else:
+                operands.level.f64.native(
+                    operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
+                    &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
+                    chain, width,
+                )
+                if first:
+                    operands.level.f64.add_rows(images, 1, width, chain, width, 0, sums, width, 0)
         for i in range(images):
             store(
                 operands, sums + i * width, begin, width, &bias[g, 0], output_of, y + (image + i) * operands.y_image

@@ -317,6 +317,7 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *a
     }
 }
 #define COPIES 0
+#define CHAINS 0
 #include "micro_positions.h"
 
 const convt_tiles convt_avx512_bf16_tiles = {CONVT_PIECES_TILES(avx512_bf16),

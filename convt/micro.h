@@ -12,10 +12,10 @@
      STREAM(pointer, vector)   a store past the caches to an aligned place, and DRAIN(), which orders such stores
      STORE_FIRST(pointer, vector, n)   a store of a variable's first n elements, up to LANES, alone
 
-   A tile keeps its sums in registers for the whole reduction, or for a slice of it where channels are many or weights
-   are read as they lie: one chain of fused multiply-adds per output, slices outside, then taps or runs of them,
-   channels inside, in a run its taps innermost. Of single taps two channels a round: with one layers took 1 to 10 %
-   longer, four are no better. gcc 12 and clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
+   A tile keeps its sums in registers for a chain of CONVT_CHAIN fused multiply-adds, about, and adds chains up: slices
+   of the channels outside, where these are many, then taps or runs of them, channels inside, in a run its taps
+   innermost. Of single taps two channels a round: with one layers took 1 to 10 % longer, four are no better. gcc 12 and
+   clang 14 turn the unrolled arrays into registers (seen in the disassembly). */
 
 #include "registers.h"
 
@@ -47,9 +47,10 @@ typedef REAL NAME(half_unaligned)
    Taps come in rows of `row_taps`, each reading the position before the last one's; two or three of a row make a run.
    Runs are part of the order of summation: they must follow from the geometry, not from offsets, which boxes change.
    w is [tap][channel][vectors * LANES]; out gets a row of vectors * LANES per position, added to what it holds if that
-   is `begun`. Meanwhile what lies from `soon` on is fetched into the second-level cache, `soon_step` elements further
-   with every channel and tap, a run at once: the weights that come after these. As many lines a channel as a tap's
-   weights fill: with one, weights that come from memory took 1.25 times as long (1024 to 512 channels of 2x2, Zen 4).
+   is `begun`, and holds the sums of the chains that ended. Meanwhile what lies from `soon` on is fetched into the
+   second-level cache, `soon_step` elements further with every channel and tap, a run at once: the weights that come
+   after these. As many lines a channel as a tap's weights fill: with one, weights that come from memory took 1.25 times
+   as long (1024 to 512 channels of 2x2, Zen 4).
  */
 static void NAME(channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,
                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,
@@ -340,8 +341,10 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
 #define ALIGNED(pointer, places) ON_VECTOR(pointer)
 #define COPIES (ACCUMULATORS >= 24)
+#define CHAINS 1
 #include "micro_positions.h"
 #undef COPIES
+#undef CHAINS
 #undef OUTPUT
 #undef BROADCAST
 #undef MULTIPLY_ADD

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from convt._levels import (
     CACHE_LINE,
+    CHAIN,
     LONG_ROW,
     MANY_SUMS,
     MAX_OUTER,
@@ -275,8 +276,11 @@ def two_classes_suit(rows: Rows) -> bool:
     """Whether the sums of two classes go to registers together.
 
     48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with eight rows
-    of a class, as half of them read the input twice as often); few registers hold fewer.
+    of a class, as half of them read the input twice as often); few registers hold fewer. Each sum is one chain then:
+    of others, which are several elsewhere, boxes and with them threads would change the bits.
     """
+    if rows.in_channels * rows.layout.most_taps > CHAIN:
+        return False
     if max(rows.block * len(c.places) for c in rows.layout.classes) <= 2:
         return True
     if rows.many_registers:

@@ -235,7 +235,8 @@ class NativePlan(Plan):
 
     @property
     def workspace(self) -> int:
-        return _native.workspace(self.geometry.batch, self.strip, np.dtype(self.sum_dtype).itemsize)
+        geometry, item = self.geometry, np.dtype(self.sum_dtype).itemsize
+        return _native.workspace(geometry.batch, geometry.group_inputs, self.strip, item)
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed:
         geometry = self.geometry

@@ -170,7 +170,7 @@ def error_bound(x, w, b, attributes, products=1):
 
     A chain of n fused multiply-adds, a bias first or last among the n, errs by at most n*u/(1 - n*u) times
     (|b| + sum |x||w|), with u the unit roundoff of the sums (Higham, Accuracy and Stability of Numerical
-    Algorithms, section 3.1).
+    Algorithms, section 3.1); what several chains sum up to errs no more.
     float16 and bfloat16 sum in float32 and then round once. The oracle, in float64, may err likewise. Where each
     term is a sum of `products`, the chain is as much longer.
     """

@@ -87,11 +87,11 @@ static void report(const char *level, const char *kernel, int wrong)
     {                                                                                                                  \
         static REAL x[4096], w[8192], bias[64], out[18000] __attribute__((aligned(64)));                               \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
-        const convt_tap_class one = {TAPS, taps, w, bias};                                                             \
+        const convt_tap_class one = {TAPS, 0, taps, w, bias};                                                          \
         /* Of one channel: three and two taps that lie a line apart, and a single one. */                              \
         const ptrdiff_t shared_taps[6] = {1, 46, 91, 7, 52, 3};                                                        \
         const uint8_t users[6] = {255, 85, 2, 161, 12, 24}, runs[6] = {3, 2, 1, 2, 1, 1};                              \
-        const convt_tap_class shared = {6, shared_taps, w, bias, users, runs};                                         \
+        const convt_tap_class shared = {6, 0, shared_taps, w, bias, users, runs};                                      \
         const int n = 20, lanes = k->lanes;                                                                            \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 8192; i++) {                                                                               \
@@ -242,7 +242,7 @@ static void report(const char *level, const char *kernel, int wrong)
                         wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_SHARED_LOADS, places, length, count,       \
                                                        aligned, stream, x, out);                                       \
                 for (int r = 1; r <= 8; r++) {                                                                         \
-                    const convt_tap_class two[2] = {{TAPS, taps, w, bias}, {1, taps + 1, w + 50, bias + 7}};           \
+                    const convt_tap_class two[2] = {{TAPS, 0, taps, w, bias}, {1, 0, taps + 1, w + 50, bias + 7}};     \
                     wrong += wrong_lines_of_##REAL(k, r, two, CONVT_TWO_CLASSES, 2, length, count, aligned, stream, x, \
                                                    out);                                                               \
                 }                                                                                                      \
