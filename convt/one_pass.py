@@ -276,8 +276,8 @@ def two_classes_suit(rows: Rows) -> bool:
     """Whether the sums of two classes go to registers together.
 
     48 to 512 channels, kernel 4, stride 2, took 0.90 to 0.98 of the time (measured on Zen 4 alone; with eight rows
-    of a class, as half of them read the input twice as often); few registers hold fewer. Each sum is one chain then:
-    of others, which are several elsewhere, boxes and with them threads would change the bits.
+    of a class, as half of them read the input twice as often); few registers hold fewer. Each sum is one chain
+    then: of longer ones, which are several elsewhere, boxes and with them threads would change the bits.
     """
     if rows.in_channels * rows.layout.most_taps > CHAIN:
         return False

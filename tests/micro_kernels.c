@@ -83,6 +83,57 @@ static void report(const char *level, const char *kernel, int wrong)
             wrong += y[i] != 99;                                                                                       \
         return wrong;                                                                                                  \
     }                                                                                                                  \
+    /* Sums of several chains: parts of a tap, of a run of taps, whole taps, and behind some that are left out. */     \
+    static void test_chains_of_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                     \
+    {                                                                                                                  \
+        enum { LONG = 1100, FAR = 160 };                                                                               \
+        static REAL x[(LONG + 1) * FAR], w[3 * LONG * 64], out[24 * 64] __attribute__((aligned(64)));                  \
+        const int lanes = k->lanes;                                                                                    \
+        int wrong = 0;                                                                                                 \
+        for (int i = 0; i < (LONG + 1) * FAR; i++)                                                                     \
+            x[i] = rand() % 7 - 3;                                                                                     \
+        for (int i = 0; i < 3 * LONG * 64; i++)                                                                        \
+            w[i] = rand() % 7 - 3;                                                                                     \
+        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
+            for (int taps = 1; taps <= 3; taps++)                                                                      \
+                for (int channels = 300; channels <= LONG; channels += 400) {                                          \
+                    const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                            \
+                    const int positions = k->most_sums / (v ? v : 1);                                                  \
+                    convt_tap at[3];                                                                                   \
+                    for (int t = 0; t < taps; t++)                                                                     \
+                        at[t] = (convt_tap){(taps - 1 - t) * channels};                                                \
+                    k->channels(positions, v, taps, taps, at, channels, x, channels, w, w, 0, 0, out, width);          \
+                    for (int i = 0; i < positions; i++)                                                                \
+                        for (int j = 0; j < columns; j++) {                                                            \
+                            REAL sum = 0;                                                                              \
+                            for (int t = 0; t < taps; t++)                                                             \
+                                for (int c = 0; c < channels; c++)                                                     \
+                                    sum += x[at[t].offset + i * channels + c] * w[(t * channels + c) * width + j];     \
+                            wrong += sum != out[i * width + j];                                                        \
+                        }                                                                                              \
+                }                                                                                                      \
+        for (int rows = 1; rows <= 8; rows++)                                                                          \
+            for (int channels = 300; channels <= LONG; channels += 400)                                                \
+                for (int before = 0; before <= 3; before++) {                                                          \
+                    const ptrdiff_t taps[2] = {5, 0};                                                                  \
+                    const convt_tap_class of = {2, before, taps, w, w + 7};                                            \
+                    const convt_lines lines = {.length = lanes, .count = 1, .channels = channels, .x_channel = FAR};   \
+                    REAL sums[2][8][8 * 16], *to[8];                                                                   \
+                    k->positions(rows, lanes, 2, taps, channels, x, FAR, 0, 0, w, w + 7, sums[0][0], 8 * 16);          \
+                    for (int r = 0; r < rows; r++)                                                                     \
+                        to[r] = sums[1][r];                                                                            \
+                    k->positions_out(rows, CONVT_ONE_CLASS, 1, &of, &lines, x, (void **)to, 0);                        \
+                    for (int r = 0; r < rows; r++)                                                                     \
+                        for (int i = 0; i < lanes; i++) {                                                              \
+                            REAL sum = w[7 + r];                                                                       \
+                            for (int t = 0; t < 2; t++)                                                                \
+                                for (int c = 0; c < channels; c++)                                                     \
+                                    sum += x[taps[t] + c * FAR + i] * w[(t * channels + c) * rows + r];                \
+                            wrong += sum != sums[0][r][i] || sum != sums[1][r][i];                                     \
+                        }                                                                                              \
+                }                                                                                                      \
+        report(level, #REAL " chains", wrong);                                                                         \
+    }                                                                                                                  \
     static void test_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                               \
     {                                                                                                                  \
         static REAL x[4096], w[8192], bias[64], out[18000] __attribute__((aligned(64)));                               \
@@ -473,7 +524,9 @@ int main(void)
     for (const convt_level *level = convt_levels; level->name; level++)
         if (level->runs_here()) {
             test_float(level->name, level->f32);
+            test_chains_of_float(level->name, level->f32);
             test_double(level->name, level->f64);
+            test_chains_of_double(level->name, level->f64);
             test_halves(level->name, "halves", level->f32->lanes, level->halves);
             test_native_of_halves(level->name, level->f32);
             if (level->tiles->configure)
