@@ -48,7 +48,7 @@ enum { CONVT_SMALL_PRODUCTS = 1, CONVT_LARGE_PRODUCTS = 2, CONVT_ALL_PRODUCTS = 
 enum { CONVT_ROW_PLACES = 8 /* most of a cell's row whose sums wait for `row_out` to write them */ };
 
 /* Products are summed in chains of fused multiply-adds of about so many, and the sums of chains are added up, as errors
-   grow with the length of a chain: of istft_1026to1's 4104 products their root mean square became 0.39 of that of one
+   grow with the length of a chain: of istft_1026to1's 4104 products their root mean square became 0.36 of that of one
    chain. Chains of half the length err 0.7 times as much, but then some layers' products of pieces, which may err no
    more than those of the level `avx512`, would. */
 enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
