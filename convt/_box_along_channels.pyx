@@ -7,7 +7,7 @@ otherwise packed block by block.
 """
 
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
@@ -265,7 +265,9 @@ cdef bint multiply_given(
     cdef bint copied, few
     cdef const real_t *input = <const real_t *> scratch.input
     cdef real_t *panel = <real_t *> scratch.panel
-    cdef real_t *ended = panel + GIVEN_CHANNELS * table.panel  # [position][column]: what ended chains sum up to
+    cdef real_t *apart = panel + GIVEN_CHANNELS * table.panel  # [position][column]: of a chain behind the first
+    cdef real_t *sums = out
+    cdef Py_ssize_t sums_step = step
     cdef const real_t *w
     cdef Given given
     begin_panel(table, operands, box.group, block, first, width, &given)
@@ -277,13 +279,8 @@ cdef bint multiply_given(
     few = operands.plain and length <= 2 * table.most_sums and not copied
     most = GIVEN_CHANNELS // 2 if few else GIVEN_CHANNELS
     for chain from 0 <= chain < table.in_channels by CHAIN:
-        if chain == CHAIN:
-            for p in range(length):
-                memcpy(ended + p * columns, out + p * step, columns * sizeof(real_t))
-        elif chain:
-            add_rows(table, length, 1, columns, out, step, 0, ended, columns, 0)
         for p in range(length):
-            memset(out + p * step, 0, columns * sizeof(real_t))
+            memset(sums + p * sums_step, 0, columns * sizeof(real_t))
         c, end = chain, min(chain + CHAIN, table.in_channels)
         chunks = (end - c + most - 1) // most
         for chunk in range(chunks):
@@ -292,10 +289,11 @@ cdef bint multiply_given(
             later = 0
             if few and w != panel:  # not copied: the next channels' or, after the last ones', the next panel's
                 later = channels * w_step if c + channels < table.in_channels else width - c * w_step
-            native_tiles(table, length, channels, columns, input + c, w, w_step, later, out, step)
+            native_tiles(table, length, channels, columns, input + c, w, w_step, later, sums, sums_step)
             c += channels
-    if table.in_channels > CHAIN:
-        add_rows(table, length, 1, columns, ended, columns, 0, out, step, 0)
+        if chain:
+            add_rows(table, length, 1, columns, apart, columns, 0, out, step, 0)
+        sums, sums_step = apart, columns
     return not all_finite(table, out, width)
 
 

@@ -12,7 +12,7 @@ from convt._box_input cimport (
 )
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable
-from convt._levels cimport TILE_POSITIONS, positions_t, real_t
+from convt._levels cimport positions_t, real_t
 from convt._micro_kernels cimport accumulate, copy_lines
 
 cdef enum:
@@ -23,6 +23,7 @@ cdef enum:
     # But where these are multiples of so many bytes apart: they would put each other out of a first-level cache of
     # 8 ways before they are read (64 channels, AVX2: 43 to 49 GFLOP/s instead of 60 to 73).
     FEW_SETS = 1 << 11
+    TILE_POSITIONS = 32  # that products of pieces are made of at once
     CHUNK_FLOATS = 6 << 10  # of packed input that stay in the first-level cache beside weights, for tile registers
 
 

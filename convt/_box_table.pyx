@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, CHAIN, FAR_PAGE, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
+    CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
     PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
 )
 
@@ -29,6 +29,7 @@ cpdef Py_ssize_t row_tile(Py_ssize_t left, Py_ssize_t most, Py_ssize_t together)
 
 
 cdef enum:
+    FAR_PAGE = 1 << 16  # what is so many bytes apart, or a multiple, meets in few sets of a second-level cache
     MANY_COLUMNS = 64  # of columns first, whose tiles each read all channels again
 
 

@@ -481,33 +481,17 @@ cdef void merge_channels(
                             merged[group, tap, c, m, k] = w[group, c, m, kernel[tap, k]]
 
 
-def merge(cnp.ndarray w not None, Py_ssize_t group, Py_ssize_t outputs, Py_ssize_t channels, kernel):
-    """Weights for merged taps, to be packed.
-
-    Parameters
-    ----------
-    w : ndarray
-        ``(C, outputs, *K)``, contiguous, of two or four bytes an element.
-    group, outputs : int
-        Groups, and outputs of one.
-    channels : int
-        Of a place, as of `convt.merged_taps.MergedTaps`.
-    kernel : ndarray of int64
-        ``(taps, merged kernel)``: kernel positions, -1 for none.
-
-    Returns
-    -------
-    ndarray
-        ``(group * taps * channels, outputs, merged kernel)``
-    """
-    given = w.reshape(group, len(w) // group, outputs, -1)
-    taps, positions = kernel.shape
-    merged = np.zeros((group, taps, channels, outputs, positions), w.dtype)
+cdef cnp.ndarray merge(BoxTable table, cnp.ndarray w):
+    """Weights ``(C, M/group, *K)``, contiguous, of two or four bytes an element, as those of the table's merged taps:
+    ``(group * taps * channels of a place, M/group, merged kernel)``."""
+    given = w.reshape(table.group, len(w) // table.group, table.out_channels, -1)
+    taps, positions = table.merged_kernel.shape
+    merged = np.zeros((table.group, taps, table.in_channels // taps, table.out_channels, positions), w.dtype)
     if w.itemsize == 2:
-        merge_channels[uint16_t](given.view(np.uint16), kernel, merged.view(np.uint16))
+        merge_channels[uint16_t](given.view(np.uint16), table.merged_kernel, merged.view(np.uint16))
     else:
-        merge_channels[uint32_t](given.view(np.uint32), kernel, merged.view(np.uint32))
-    return merged.reshape(-1, outputs, positions)
+        merge_channels[uint32_t](given.view(np.uint32), table.merged_kernel, merged.view(np.uint32))
+    return merged.reshape(-1, table.out_channels, positions)
 
 
 def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, bint once, int n_threads):
@@ -537,6 +521,8 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     cdef Given array
     cdef uint32_t[:, ::1] magnitudes
     cdef Py_ssize_t task, tasks = table.group * table.blocks, parts = 1
+    if table.merged_kernel is not None:
+        w = merge(table, w)
     array.dtype = <DType> <int> DTYPES.index(dtype)
     array.halves = array.dtype == FLOAT16 or array.dtype == BFLOAT16
     array.first = cnp.PyArray_BYTES(w)

@@ -7,18 +7,15 @@ cpdef enum:
     MAX_AXES = 8  # the batch and the spatial ones
     MAX_ROWS = 8  # of a tile with lanes along positions
     MAX_OUTER = 32  # rows of outputs of a cell that are written in one pass
-    MANY_SUMS = 24  # vectors of a tile: registers are few where they are fewer
     TILE_CHANNELS = 32  # of input, that products of pieces are made of at once
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
     # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
     # each class at once.
     PAIRS_CHANNELS = 32
     MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
-    SHORT_ROW = 4  # vectors: rows of fewer are short
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
     LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
-    ROW_TILE = 8  # channels of a phase of a row: a widened row costs about as much as one channel's products
     ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
     CACHE_LINE = 64
 
@@ -29,6 +26,7 @@ cdef extern from "levels.h" nogil:
         int32_t before
         int32_t after
     cpdef enum:
+        MANY_SUMS "CONVT_MANY_SUMS"
         MOST_ZEROS "CONVT_MOST_ZEROS"
         MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
@@ -285,8 +283,6 @@ ctypedef fused real_t:
 
 cdef enum:
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
-    FAR_PAGE = 1 << 16  # and in few sets of a second-level one
-    TILE_POSITIONS = 32  # that products of pieces are made of at once, lanes along positions
 
 # Whether the processor reads long rows best if nobody fetches them early: Zen 5 and later.
 cdef bint READS_AHEAD

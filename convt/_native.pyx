@@ -22,7 +22,7 @@ cnp.import_array()
 cdef enum:
     SHORT = 2048  # columns whose sums, those of a chain, stay in the first-level cache
     LONG = 8192  # of weights read only once: 131 MB take 0.95 of the time, 262 MB 0.84 to 0.94
-    WHOLE = 64  # columns that make whole vectors and lines, and elements that may be read beyond sums
+    WHOLE = 64  # columns that make whole vectors and lines
     # Images whose weights a processor that reads ahead fetches best by itself: of one, 1 to 262 MB took 0.65 to 1.0 of
     # the time, of two 0.75 to 1.13, 0.93 on average, of three 1.0 to 1.1, by AVX2 1.4 (Zen 5).
     FEW_IMAGES = 2
@@ -50,7 +50,7 @@ def strip_size(columns, images, parts):
 
 def workspace(images, channels, strip, sum_bytes):
     """Scratch bytes per thread, where a sum takes `sum_bytes`: of several chains one is summed apart."""
-    return (min(images, NATIVE_IMAGES) * strip * (2 if channels > CHAIN else 1) + WHOLE) * sum_bytes
+    return min(images, NATIVE_IMAGES) * strip * (2 if channels > CHAIN else 1) * sum_bytes
 
 
 cdef void store(
@@ -112,16 +112,15 @@ cdef void run_strip(
                     &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
                     chain, width,
                 )
-                if first:
-                    operands.level.f32.add_rows(images, 1, width, chain, width, 0, sums, width, 0)
             else:
                 operands.level.f64.native(
                     operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
                     &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
                     chain, width,
                 )
-                if first:
-                    operands.level.f64.add_rows(images, 1, width, chain, width, 0, sums, width, 0)
+            if first:
+                for i in range(images * width):
+                    sums[i] += chain[i]
         for i in range(images):
             store(
                 operands, sums + i * width, begin, width, &bias[g, 0], output_of, y + (image + i) * operands.y_image

@@ -16,7 +16,6 @@ from convt._levels import (
     MAX_ROWS,
     MOST_ZEROS,
     ROW_STRIP,
-    ROW_TILE,
     TILE_CHANNELS,
     TileLimits,
     lines_stream_bytes,
@@ -27,6 +26,7 @@ from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
 from convt.one_pass import INTERLEAVED_PLACES, SHORT_ROWS_CHANNELS
+from convt.packing import ROW_TILE
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work

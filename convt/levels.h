@@ -34,6 +34,7 @@ enum { CONVT_MOST_ZEROS = 2, CONVT_CHECKED_POSITIONS = 4 };
 
 /* Vectors of positions of a tile with lanes along these: as many as `positions` may read and write past a run. */
 enum { CONVT_MOST_TILE_VECTORS = 8 };
+enum { CONVT_MANY_SUMS = 24 /* vectors of a tile: registers are few where they are fewer */ };
 enum { CONVT_NATIVE_IMAGES = 3 /* whose sums `native` makes together */ };
 enum { CONVT_MOST_LINES = 4 /* cache lines of a row that `transpose` writes at once */ };
 #define CONVT_TILE_VECTORS(sums, rows)                                                                                 \
@@ -81,7 +82,7 @@ enum { CONVT_MOST_RUN = 3 }; /* taps that share the loads of several lines */
 
 /* Lines of cells that `positions_out` computes, and their input: `count` lines of `length` outputs and `channels` of
    input; x_line and out_line elements lead from one line to the next, x_channel from one channel to the next. For one
-   class of floats or doubles, at levels of 24 sums and more: unless `soon` is NULL, a cache line is fetched from there
+   class of floats or doubles, at levels of many sums: unless `soon` is NULL, a cache line is fetched from there
    for each channel and each vector of a line, or line, that many bytes apart, and unless `soon_second` is 0, another
    one so many bytes further; unless `packed` is NULL too, the input is copied there. */
 typedef struct {

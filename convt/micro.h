@@ -340,7 +340,7 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, REAL *at, c
 #define BROADCAST(element) ((element) - (VECTOR){0}) /* keeps -0 */
 #define MULTIPLY_ADD(sum, weights, inputs) ((sum) + (weights) * (inputs))
 #define ALIGNED(pointer, places) ON_VECTOR(pointer)
-#define COPIES (ACCUMULATORS >= 24)
+#define COPIES (ACCUMULATORS >= CONVT_MANY_SUMS)
 #define CHAINS 1
 #include "micro_positions.h"
 #undef COPIES

@@ -10,7 +10,6 @@ from convt._levels import (
     MAX_OUTER,
     ONE_PASS_COLUMNS,
     PAIRS_CHANNELS,
-    SHORT_ROW,
     TileLimits,
 )
 from convt.paths import Path
@@ -20,6 +19,7 @@ from convt.tiling import BoxLayout
 # Where registers are few, places of two classes are written in one pass if an output sums no more products than
 # these, channels times taps. By AVX2 up to 27 took 0.78 of the time (59 random layers), up to 54 1.0.
 PAIRS_PRODUCTS = 27
+SHORT_ROW = 4  # vectors: rows of fewer are short
 SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
 STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
 # Halves wait in floats then, to be narrowed line by line: 1 to 8 channels took 0.43 to 0.84 of the time, 16 to 24

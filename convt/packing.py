@@ -6,6 +6,8 @@ import numpy as np
 
 from convt.arrays import dtype_name
 
+# Channels of a tile of phases of rows: a widened row costs about as much as one channel's products.
+ROW_TILE = 8
 # What phases of rows sum up in.
 ROW_SUM_DTYPE = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64, "float64": np.float64}
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
-from convt._levels import ROW_TILE
 from convt._memory import WORKSPACES
 from convt.arrays import empty_aligned
 from convt.boxes import Boxes
 from convt.dtypes import ITEMSIZE, VECTOR_DTYPE
 from convt.geometry import Geometry
-from convt.packing import bias_of_sums, pack_bias, pack_tiles, widen
+from convt.packing import ROW_TILE, bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
 from convt.report import Report
 from convt.shares import TASKS_TO_BALANCE, deal, even_part
@@ -145,10 +144,6 @@ class BoxPlan(Plan):
         self.table = BoxTable(work, boxes.in_panels)
         self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
         self.pieces = work.pieces
-        self.merged = None  # what `_box_weights.merge` wants to know
-        kernel = self.table.merged_kernel
-        if work.merged and kernel is not None:
-            self.merged = (geometry.group, work.geometry.group_outputs, work.merged.channels, kernel)
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.group_inputs
         self.slice = self.table.slice if sliced else 0
@@ -159,10 +154,11 @@ class BoxPlan(Plan):
     @property
     def tiles(self) -> dict[str, object]:
         together = min(self.dealt.groups, self.table.groups_together)
+        merged = self.table.merged_kernel
         return {
             "channels": self.block,
             **({"pieces": self.pieces} if self.pieces else {}),
-            **({"merged taps": len(self.merged[-1])} if self.merged else {}),
+            **({"merged taps": len(merged)} if merged is not None else {}),
             **({"vectors": self.vectors} if self.vectors else {}),
             **({"slice": self.slice} if self.slice else {}),
             **({"one pass": True} if self.table.one_pass else {}),
@@ -185,10 +181,7 @@ class BoxPlan(Plan):
 
     def pack(self, w: np.ndarray, b: np.ndarray | None) -> Packed | None:
         bias = bias_of_sums(b, VECTOR_DTYPE[self.dtype], self.y_shape[1])
-        w = np.ascontiguousarray(w)
-        if self.merged:
-            w = _box_weights.merge(w, *self.merged)
-        return _box_weights.pack(self.table, w, self.dtype, bias, self.once, self.threads)
+        return _box_weights.pack(self.table, np.ascontiguousarray(w), self.dtype, bias, self.once, self.threads)
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed

@@ -38,7 +38,7 @@ static void report(const char *level, const char *kernel, int wrong)
         const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
         static REAL packed[TAPS * CHANNELS * 2000];                                                                    \
         const int width = (length + places - 1) / places;                                                              \
-        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= 24 && width % k->lanes == 0;                     \
+        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= CONVT_MANY_SUMS && width % k->lanes == 0;        \
         convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
         const int apart = kind == CONVT_ONE_CLASS && (places == 2 || places == 4);                                     \
         if (apart && count == 1 && length % k->lanes == 0) {                                                           \

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, forced
+from ways import VECTOR_LEVELS, assert_same_bits, forced
 
 import convt
-from convt import paths
+from convt import paths, plan
 from convt._levels import LONGEST_CHAIN
 
 SHAPES = [
@@ -57,13 +57,20 @@ def test_chains_of_every_path(way, dtype, channels, kernel, attributes):
     assert lost.max() <= LONGEST_CHAIN
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", [(1, 1), (3, 3)], ids=["native weights", "not packed"])
-def test_chains_of_one_call(level, dtype, size):
+@pytest.mark.parametrize(("size", "kind"), [((1, 1), "native"), ((3, 3), "panels")])
+def test_chains_of_one_call(level, dtype, size, kind, monkeypatch):
+    ran = []
+    for of_kind in (plan.NativePlan, plan.BoxPlan):
+        run = of_kind.run
+        monkeypatch.setattr(
+            of_kind, "run", lambda self, *operands, run=run: ran.append(self) or run(self, *operands)
+        )
     x, w = one_large_weight(dtype, 1, 1700, size, 40, (4, 4))
     with forced((level, None)):
         y = convt.conv_transpose(x, w, strides=[4, 4])
+    assert [found.kind for found in ran] == [kind]
     lost = absorbed(y, x, w, {"strides": [4, 4]})
     assert lost.min() >= 0
     assert lost.max() <= LONGEST_CHAIN

@@ -678,7 +678,7 @@ def test_words_of_one_place_that_fill_cache_lines(level, layout, channels, outpu
     assert_nothing_beside(out)
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 0).sums >= 24])
+@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 0).sums >= MANY_SUMS])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
 @pytest.mark.parametrize("outputs", [3, 5, 8, 13])
 def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
