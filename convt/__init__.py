@@ -19,7 +19,7 @@ The way through the package, top to bottom; each floor knows only those below::
     _box_weights              their packed weights
     _given_weights            weights as they are given: read, looked at, fetched
     _box_operands             what the loops know of the arrays of a call
-    _micro_kernels            a level's micro-kernels for floats or doubles
+    _micro_kernels            micro-kernels along positions: of floats, doubles or words of two bfloat16
     _box_table                what the loops know of boxes
     shared_loads              tiles of one input channel, and pairs of tile registers
     merged_taps               neighbouring taps as one of more channels, where these are few

@@ -14,9 +14,8 @@ from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, B
 from convt._given_weights cimport Given
 from convt._levels cimport (
     ALL_PRODUCTS, BEGUN_SUMS, CHAIN, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE,
-    SMALL_PRODUCTS, real_t, tap_t,
+    SMALL_PRODUCTS, kernels_for, real_t, tap_t,
 )
-from convt._micro_kernels cimport add_rows, all_finite, native_tiles, transpose_to
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
 cdef enum:
@@ -84,23 +83,15 @@ cdef inline void multiply_tile(
     """`channels` of the level: these `products` of a slice of the channels."""
     cdef Py_ssize_t x_step = table.gap * table.x_step
     if table.along_groups:
-        if real_t is float:
-            table.level.f32.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
-        else:
-            table.level.f64.groups(positions, n_taps, taps, input, x_step, w, out, out_step)
+        kernels_for(table.level, out).groups(positions, n_taps, taps, input, x_step, w, out, out_step)
     elif real_t is float and table.pieces:
         table.level.tiles.channels(
             products, table.pieces, positions, vectors, n_taps, taps,
             min(channels // table.pieces, table.channel_pairs), input, x_step, table.piece_step, w, soon, soon_step,
             out, out_step,
         )
-    elif real_t is float:
-        table.level.f32.channels(
-            positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step,
-            products & BEGUN_SUMS, out, out_step,
-        )
     else:
-        table.level.f64.channels(
+        kernels_for(table.level, out).channels(
             positions, vectors, n_taps, row_taps, taps, channels, input, x_step, w, soon, soon_step,
             products & BEGUN_SUMS, out, out_step,
         )
@@ -289,12 +280,14 @@ cdef bint multiply_given(
             later = 0
             if few and w != panel:  # not copied: the next channels' or, after the last ones', the next panel's
                 later = channels * w_step if c + channels < table.in_channels else width - c * w_step
-            native_tiles(table, length, channels, columns, input + c, w, w_step, later, sums, sums_step)
+            kernels_for(table.level, sums).native_tiles(
+                length, channels, columns, input + c, table.x_step, w, w_step, later, sums, sums_step
+            )
             c += channels
         if chain:
-            add_rows(table, length, 1, columns, apart, columns, 0, out, step, 0)
+            kernels_for(table.level, out).add_rows(length, 1, columns, apart, columns, 0, out, step, 0)
         sums, sums_step = apart, columns
-    return not all_finite(table, out, width)
+    return not kernels_for(table.level, out).all_finite(out, width)
 
 
 cdef inline void order_row(
@@ -313,7 +306,9 @@ cdef inline void order_row(
         for k from 0 <= k < table.kernel by lanes:
             for i in range(lanes):
                 targets[i] = target + (k + i) * width + m
-            transpose_to(table, source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets)
+            kernels_for(table.level, target).transpose_to(
+                source + m * table.kernel + k, table.kernel, min(lanes, table.kernel - k), targets
+            )
 
 
 cdef void order_columns(
@@ -355,8 +350,8 @@ cdef inline void add_column(
             inside &= 0 <= source < (table.axes[a, INPUT] if a else box.size[0])
             position += source * table.steps[a]
         if inside:
-            add_rows(
-                table, end_row - first_row, end - begin, width,
+            kernels_for(table.level, sums).add_rows(
+                end_row - first_row, end - begin, width,
                 products + position * product_step, table.steps[rows_axis] * product_step, product_step,
                 sums + (plane * of_plane + first_row * cells + begin) * step, cells * step, step,
             )

@@ -12,8 +12,8 @@ from convt._box_input cimport (
 )
 from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
 from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable
-from convt._levels cimport positions_t, real_t
-from convt._micro_kernels cimport accumulate, copy_lines
+from convt._levels cimport kernels_for, real_t, tap_class_t
+from convt._micro_kernels cimport multiply_positions
 
 cdef enum:
     # Input channels from which a chunk in place is half as long, where all tiles are alike: 0.94 to 0.98 of the time;
@@ -33,36 +33,24 @@ cdef void multiply_chunk(
 ) noexcept nogil:
     """`size` sums of every class, place and channel of a block: class after class, [column][position]. Of the input,
     tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0."""
-    cdef Py_ssize_t i, n, n_taps, done, tile, column = 0
-    cdef const Py_ssize_t *offsets
-    cdef const real_t *w
-    cdef const real_t *added
-    cdef positions_t positions = table.level.tiles.word_positions if table.words else table.level.f32.positions
+    cdef Py_ssize_t i, n, done, tile, column = 0
+    cdef tap_class_t of
     for i in range(table.products.n):
-        n_taps = table.products.taps(i)
-        offsets = &table.products.tap_offset[0] + table.products.first_tap[i]
-        w = weights + table.weight_offset[block, i]
         n = table.columns(table.products, block, i)
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
-            added = bias + table.bias_offset[block, i] + done
+            of = table.tap_class(table.products, block, i, done, weights, bias)
             if real_t is float and table.pieces:
                 table.level.tiles.positions(
-                    table.pieces, min(tile, n - done), size, n_taps, table.channel_pairs, input, x_step, w, added,
-                    out + column * out_step, out_step,
-                )
-            elif real_t is float:
-                positions(
-                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
-                    out + column * out_step, out_step,
+                    table.pieces, min(tile, n - done), size, of.taps, table.channel_pairs, input, x_step,
+                    <const float *> of.w, <const float *> of.bias, out + column * out_step, out_step,
                 )
             else:
-                table.level.f64.positions(
-                    tile, size, n_taps, offsets, table.depth, input, x_step, ahead, 0 if column else later, w, added,
-                    out + column * out_step, out_step,
+                multiply_positions(
+                    table, tile, size, &of, input, x_step, ahead, 0 if column else later, out + column * out_step,
+                    out_step,
                 )
-            w += n_taps * table.depth * tile
             done += tile
             column += tile
 
@@ -104,7 +92,9 @@ cdef void set_apart(
         left, right = 0 if first else before * item, 0 if first + n < plane.n else after * item
         for _ in range(columns):
             if n == plane.n:
-                copy_lines(table, rows, before, n, after, <const char *> source, n * item, line, width)
+                kernels_for(table.level, line).copy_lines(
+                    rows, before, n, after, <const char *> source, n * item, line, width
+                )
             else:
                 memset(line, 0, left)
                 memcpy(line + before + first, source, n * item)
@@ -224,7 +214,7 @@ cdef void add_columns(
                             products + (m * table.kernel + kernel_index[t]) * table.line
                             + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
                         )
-                    accumulate(table, length, n_taps, terms, added[m], sums + run * length)
+                    kernels_for(table.level, sums).accumulate(length, n_taps, terms, added[m], sums + run * length)
                 sums += positions
         n = table.columns(table.classes, block, i)
         sums += (table.padded(n) - n) * positions

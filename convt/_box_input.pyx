@@ -6,8 +6,8 @@ from libc.string cimport memmove, memset
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport BOX, MAX_LANES, BoxTable
 from convt._elements cimport read
-from convt._levels cimport MOST_TILE_VECTORS, READS_AHEAD, TILE_CHANNELS, real_t
-from convt._micro_kernels cimport copy_lines, transpose, transpose_to
+from convt._levels cimport MOST_TILE_VECTORS, READS_AHEAD, TILE_CHANNELS, kernels_for, real_t
+from convt._micro_kernels cimport transpose
 
 cdef enum:
     STRIDED = 512  # floats that wait to be split, where x is not contiguous
@@ -57,7 +57,7 @@ cdef void pack_along_channels(
                     continue
                 for i in range(count):
                     places[i] = begin + i * table.place_step
-                transpose_to(table, source, source_step, count, places)
+                kernels_for(table.level, source).transpose_to(source, source_step, count, places)
 
 
 cdef bint pack_pieces(
@@ -113,7 +113,9 @@ cdef void pack_along_positions(
     if before == 0 and after == 0 and row_step == n * step:
         rows, n = 1, rows * n  # which follow each other: one long row
     if operands.plain and step == sizeof(real_t):
-        copy_lines(table, rows, before, n, after, x, row_step, target, before + n + after)
+        kernels_for(table.level, target).copy_lines(
+            rows, before, n, after, x, row_step, target, before + n + after
+        )
         return
     for row in range(rows):
         memset(target, 0, before * sizeof(real_t))

@@ -17,10 +17,10 @@ from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
     CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS,
-    ROW_PLACES, SHARED_LOADS, SHORT_LINE, TILE_FLOATS, TWO_CLASSES, lines_t, output_row_t, real_t, shared_tap_t,
-    tap_class_t, tile_pair_t, tile_rows_t,
+    ROW_PLACES, SHARED_LOADS, SHORT_LINE, TILE_FLOATS, TWO_CLASSES, kernels_for, lines_t, output_row_t, real_t,
+    shared_tap_t, tap_class_t, tile_pair_t, tile_rows_t,
 )
-from convt._micro_kernels cimport filled_lines, positions_out
+from convt._micro_kernels cimport positions_out
 
 cdef enum:
     SHORT_LINES = 32  # at least, multiplied by a tile of weights at once: few are left after whole tiles
@@ -31,7 +31,7 @@ cdef void list_outputs(
 ) noexcept nogil:
     """The tiles of a block and the rows that they are written to; `weights` and `bias` are those of a group."""
     cdef Py_ssize_t together = 2 if table.pairs else 1, per_target = 1 if table.pairs else table.inner_places
-    cdef Py_ssize_t first, i, j, c, columns, done, index, channel, place, n = 0
+    cdef Py_ssize_t first, i, j, columns, done, index, channel, place, n = 0
     cdef OutputTile *tile
     for first from 0 <= first < table.classes.n by together:
         columns = table.columns(table.classes, block, first)
@@ -40,14 +40,7 @@ cdef void list_outputs(
             tile = outputs.tiles + n
             tile.rows = table.tile_width(columns - done)
             for i in range(together):
-                c = first + i
-                tile.classes[i].taps, tile.classes[i].before = table.classes.taps(c), 0
-                tile.classes[i].tap_offset = &table.classes.tap_offset[0] + table.classes.first_tap[c]
-                tile.classes[i].w = weights + table.weight_offset[block, c] + done * table.classes.taps(c) * table.depth
-                if table.shares_loads:
-                    tile.classes[i].users = &table.users[0] + table.classes.first_tap[c]
-                    tile.classes[i].runs = &table.runs[0] + table.classes.first_tap[c]
-                tile.classes[i].bias = bias + table.bias_offset[block, c] + done
+                tile.classes[i] = table.tap_class(table.classes, block, first + i, done, weights, bias)
             tile.targets = tile.rows // per_target
             for j in range(tile.targets):
                 place = table.place_of_index[table.classes.first_place[first] + index]
@@ -174,7 +167,10 @@ cdef inline void pack_strip(
     What a tile reads lies together: 256 channels that lay a plane apart took 1.13 times as long (a bench of products).
     """
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
-    filled_lines(table, strip, operands.x_strides[1], row_step, cells, x, next_strip - x, target)
+    kernels_for(table.level, target).filled_lines(
+        table.in_channels, operands.x_strides[1], strip.count, row_step, cells, x, next_strip - x, target,
+        strip.x_channel, strip.x_line,
+    )
 
 
 cdef inline bint meets_border(

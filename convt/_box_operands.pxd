@@ -5,8 +5,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, precision_of, read, write
-from convt._levels cimport MAX_AXES, real_t, tap_t
-from convt._micro_kernels cimport interleave
+from convt._levels cimport MAX_AXES, kernels_for, real_t, tap_t
 
 
 cdef struct Operands:
@@ -86,7 +85,7 @@ cdef inline void write_outputs(
 ) noexcept nogil:
     """Consecutive outputs: as halves, or past the caches, where they should go so, up to lines that are not whole."""
     if operands.plain:
-        interleave(table, n, 1, &sums, <real_t *> y, operands.stream)
+        kernels_for(table.level, sums).interleave(n, 1, &sums, <real_t *> y, operands.stream)
     elif real_t is float:
         table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
 

@@ -11,8 +11,8 @@ from convt._box_operands cimport (
 )
 from convt._box_table cimport OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, write
-from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, lines_t, real_t
-from convt._micro_kernels cimport add_rows, biased_rows, copy_lines, interleave, stream_rows, transpose
+from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, kernels_for, lines_t, real_t
+from convt._micro_kernels cimport transpose
 
 cdef enum:
     MAX_LINE = 32  # elements of a cache line, or floats of two
@@ -129,7 +129,7 @@ cdef inline void store_place(
     BoxTable table, const Operands *operands, Py_ssize_t channels, const real_t *bias, real_t *sums, char *y
 ) noexcept nogil:
     """An output of each of `channels` channels, which follow each other in memory. The bias is added to `sums`."""
-    add_rows(table, 1, 1, channels, bias, 0, 0, sums, 0, 0)
+    kernels_for(table.level, sums).add_rows(1, 1, channels, bias, 0, 0, sums, 0, 0)
     write_outputs(table, operands, <const real_t *> sums, channels, y)
 
 
@@ -198,7 +198,7 @@ cdef inline void copy_runs(
         while e + n < places and step_of_place[e + n] == step and sums_of_place[e + n] == sums_of_place[e] + n:
             n += 1
         sums = sums_of_place[e] + position * step
-        biased_rows(table, cells, n, sums, cell_step * step, bias, target + e, target_step)
+        kernels_for(table.level, sums).biased_rows(cells, n, sums, cell_step * step, bias, target + e, target_step)
         e += n
 
 
@@ -242,7 +242,7 @@ cdef void interleave_halves(
         count = min(chunk, n - i)
         for e in range(table.inner_places):
             rows[e] = row_of_place[e] + i
-        table.level.f32.interleave(count, table.inner_places, rows, wide, False)
+        kernels_for(table.level, wide).interleave(count, table.inner_places, rows, wide, False)
         table.halves.narrow(
             operands.dtype == BFLOAT16, wide, count * table.inner_places, out + i * table.inner_places
         )
@@ -257,7 +257,7 @@ cdef inline void store_row(
     if real_t is float and not operands.plain and step == sizeof(uint16_t) and inner <= MAX_LINE:
         interleave_halves(table, operands, whole, <const float **> row_of_place, <uint16_t *> y)
     elif operands.plain and step == sizeof(real_t):
-        interleave(table, whole, inner, row_of_place, <real_t *> y, operands.stream)
+        kernels_for(table.level, <real_t *> y).interleave(whole, inner, row_of_place, <real_t *> y, operands.stream)
     else:
         whole = 0
     if whole * inner < n:
@@ -418,8 +418,8 @@ cdef inline void write_place(
         for row in range(rows):
             write_outputs(table, operands, sums + row * of_row, outputs, <char *> (y + row * row_step))
     else:
-        copy_lines(
-            table, rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y, row_step
+        kernels_for(table.level, y).copy_lines(
+            rows, 0, outputs, 0, <const char *> sums, of_row * <Py_ssize_t> sizeof(real_t), y, row_step
         )
 
 
@@ -443,7 +443,7 @@ cdef void write_joined(
         for outer from 0 <= outer < outers by stride:
             if as_one and row_of_outer[outer + stride - 1] != NULL:
                 y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
-                stream_rows(table, rows * stride, outputs, stride, sums, of_row, length, y)
+                kernels_for(table.level, y).stream_rows(rows * stride, outputs, stride, sums, of_row, length, y)
                 sums += stride * length
                 continue
             for e in range(outer, outer + stride):

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from convt._levels cimport MAX_OUTER, convt_level, halves_t, tap_t
+from convt._levels cimport MAX_OUTER, convt_level, halves_t, tap_class_t, tap_t
 
 cdef enum:
     MAX_LANES = 16
@@ -146,6 +146,9 @@ cdef class BoxTable:
     cdef size_scratch(self, bint halves)
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
+    cdef tap_class_t tap_class(
+        self, ClassList classes, Py_ssize_t block, Py_ssize_t i, Py_ssize_t done, const void *weights, const void *bias
+    ) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil
     cdef Py_ssize_t tile_positions(self, Py_ssize_t width) noexcept nogil

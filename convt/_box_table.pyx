@@ -8,7 +8,7 @@ import numpy as np
 
 from convt._levels cimport (
     CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
-    PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_t, tile_vectors,
+    PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_class_t, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, sets_wait
@@ -357,6 +357,22 @@ cdef class BoxTable:
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil:
         """Output channels times places of class i: the columns of its matrix product."""
         return self.block_width(block) * classes.places(i)
+
+    cdef tap_class_t tap_class(
+        self, ClassList classes, Py_ssize_t block, Py_ssize_t i, Py_ssize_t done, const void *weights, const void *bias
+    ) noexcept nogil:
+        """Class i of a block for a tile with lanes along positions, from its column number `done` on. `weights` and
+        `bias` are those of a group."""
+        cdef tap_class_t of
+        cdef Py_ssize_t first = classes.first_tap[i]
+        of.taps, of.before = classes.taps(i), 0
+        of.tap_offset = &classes.tap_offset[0] + first
+        of.w = <const char *> weights + (self.weight_offset[block, i] + done * of.taps * self.depth) * self.item
+        of.bias = <const char *> bias + (self.bias_offset[block, i] + done) * self.item
+        of.users = of.runs = NULL
+        if self.shares_loads:
+            of.users, of.runs = &self.users[0] + first, &self.runs[0] + first
+        return of
 
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil:
         """Columns of the next register tile when `left` are left, its padding included."""

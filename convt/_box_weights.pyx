@@ -18,9 +18,9 @@ from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
 from convt._given_weights cimport (
     EVER_LEAST, EVER_MOST, Given, begin_columns, join_channels, joins_channels, read_channel, sum_up_magnitudes,
 )
-from convt._levels cimport MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._levels cimport MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, kernels_for, real_t
 from convt._machine cimport begin_floating, end_floating
-from convt._micro_kernels cimport all_finite, transpose, transpose_to
+from convt._micro_kernels cimport transpose
 
 import numpy as np
 
@@ -118,7 +118,7 @@ cdef void transpose_channel(
                 for i in range(lanes):
                     memcpy(copies + i * lanes, rows + i * step, count * sizeof(real_t))
                 rows, step = copies, lanes
-            transpose_to(table, rows, step, count, targets + v * table.kernel + k)
+            kernels_for(table.level, rows).transpose_to(rows, step, count, targets + v * table.kernel + k)
 
 
 cdef bint pack_whole_vectors(
@@ -428,7 +428,7 @@ cdef bint pack_small_groups(
         for i in range(table.group_biases):
             if bias_order[i] >= 0:
                 bias[group * table.group_biases + i] = b[group * table.out_channels + bias_order[i]]
-    return all_finite(table, w, table.group * n)
+    return kernels_for(table.level, w).all_finite(w, table.group * n)
 
 
 cdef bint pack_task(

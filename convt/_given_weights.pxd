@@ -5,8 +5,7 @@ from libc.string cimport memset
 
 from convt._box_table cimport BoxTable, MAX_LANES
 from convt._elements cimport BFLOAT16, DType
-from convt._levels cimport CACHE_LINE, real_t
-from convt._micro_kernels cimport all_finite
+from convt._levels cimport CACHE_LINE, kernels_for, real_t
 
 
 cdef extern from * nogil:
@@ -98,7 +97,7 @@ cdef inline const real_t *read_channel(BoxTable table, Given *given, Py_ssize_t 
     cdef const real_t *source = widen_channel(table, given, c, wide)
     cdef uint32_t least, most
     if not table.guarded:
-        given.finite &= all_finite(table, source, given.width)
+        given.finite &= kernels_for(table.level, source).all_finite(source, given.width)
     elif real_t is float and not table.along_channels:
         table.level.tiles.magnitudes(source, given.width, &least, &most)
         given.least[0] = min(given.least[0], least - 1)

@@ -102,115 +102,63 @@ cdef extern from "levels.h" nogil:
         char **first
         const Py_ssize_t *offsets
 
-# Of floats, and of words of two bfloat16.
-ctypedef void (*positions_t)(
-    int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
-    const float *, const float *, float *, Py_ssize_t
-) noexcept nogil
-ctypedef void (*positions_out_t)(
-    int, int, int, const tap_class_t *, const lines_t *, const float *, void **, bint
-) noexcept nogil
-
 cdef extern from "levels.h" nogil:
-    ctypedef struct kernels_f32 "convt_kernels_f32":
+    ctypedef struct tile_sizes_t "convt_tile_sizes":
         int lanes
         int most_sums
         int most_weights
         int widest
         int narrowest
+    # Of floats or doubles, which are void here: the C compiler compares types where `kernels_for` these are called.
+    # Nothing of it may be stored.
+    ctypedef struct kernels_t "convt_kernels_f32":
+        tile_sizes_t sizes
         void (*channels)(
-            int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const float *, Py_ssize_t,
-            const float *, const float *, Py_ssize_t, bint, float *, Py_ssize_t
+            int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const void *, Py_ssize_t, const void *,
+            const void *, Py_ssize_t, bint, void *, Py_ssize_t
         ) noexcept nogil
         void (*groups)(
-            int, Py_ssize_t, const tap_t *, const float *, Py_ssize_t, const float *, float *, Py_ssize_t
+            int, Py_ssize_t, const tap_t *, const void *, Py_ssize_t, const void *, void *, Py_ssize_t
         ) noexcept nogil
         void (*native)(
-            int, int, int, int, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const void *, Py_ssize_t, float *,
+            int, int, int, int, Py_ssize_t, Py_ssize_t, const void *, Py_ssize_t, const void *, Py_ssize_t, void *,
             Py_ssize_t
         ) noexcept nogil
         void (*native_tiles)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t,
-            float *, Py_ssize_t
-        ) noexcept nogil
-        positions_t positions
-        positions_out_t positions_out
-        void (*transpose)(
-            const float **, int, Py_ssize_t, const float *, float *, Py_ssize_t, int, bint
-        ) noexcept nogil
-        void (*accumulate)(Py_ssize_t, Py_ssize_t, const float **, float, float *) noexcept nogil
-        void (*add_rows)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t
-        ) noexcept nogil
-        void (*biased_rows)(
-            Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, float, float *, Py_ssize_t
-        ) noexcept nogil
-        void (*interleave)(Py_ssize_t, Py_ssize_t, const float **, float *, bint) noexcept nogil
-        void (*drain)() noexcept nogil
-        void (*lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t
-        ) noexcept nogil
-        void (*stream_rows)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, float *
-        ) noexcept nogil
-        void (*filled_lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, float *, Py_ssize_t,
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const void *, Py_ssize_t, const void *, Py_ssize_t, Py_ssize_t, void *,
             Py_ssize_t
-        ) noexcept nogil
-        void (*transpose_to)(const float *, Py_ssize_t, int, float **) noexcept nogil
-        bint (*finite)(const float *, Py_ssize_t) noexcept nogil
-    ctypedef struct kernels_f64 "convt_kernels_f64":
-        int lanes
-        int most_sums
-        int most_weights
-        int widest
-        int narrowest
-        void (*channels)(
-            int, int, Py_ssize_t, Py_ssize_t, const tap_t *, Py_ssize_t, const double *, Py_ssize_t,
-            const double *, const double *, Py_ssize_t, bint, double *, Py_ssize_t
-        ) noexcept nogil
-        void (*groups)(
-            int, Py_ssize_t, const tap_t *, const double *, Py_ssize_t, const double *, double *, Py_ssize_t
-        ) noexcept nogil
-        void (*native)(
-            int, int, int, int, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const void *, Py_ssize_t, double *,
-            Py_ssize_t
-        ) noexcept nogil
-        void (*native_tiles)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
-            double *, Py_ssize_t
         ) noexcept nogil
         void (*positions)(
-            int, Py_ssize_t, Py_ssize_t, const Py_ssize_t *, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t,
-            Py_ssize_t, const double *, const double *, double *, Py_ssize_t
-        ) noexcept nogil
-        void (*positions_out)(
-            int, int, int, const tap_class_t *, const lines_t *, const double *, void **, bint
-        ) noexcept nogil
-        void (*transpose)(
-            const double **, int, Py_ssize_t, const double *, double *, Py_ssize_t, int, bint
-        ) noexcept nogil
-        void (*accumulate)(Py_ssize_t, Py_ssize_t, const double **, double, double *) noexcept nogil
-        void (*add_rows)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t, double *, Py_ssize_t, Py_ssize_t
-        ) noexcept nogil
-        void (*biased_rows)(
-            Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, double, double *, Py_ssize_t
-        ) noexcept nogil
-        void (*interleave)(Py_ssize_t, Py_ssize_t, const double **, double *, bint) noexcept nogil
-        void (*drain)() noexcept nogil
-        void (*lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t
-        ) noexcept nogil
-        void (*stream_rows)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t, Py_ssize_t, double *
-        ) noexcept nogil
-        void (*filled_lines)(
-            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, double *, Py_ssize_t,
+            int, Py_ssize_t, const tap_class_t *, Py_ssize_t, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *,
             Py_ssize_t
         ) noexcept nogil
-        void (*transpose_to)(const double *, Py_ssize_t, int, double **) noexcept nogil
-        bint (*finite)(const double *, Py_ssize_t) noexcept nogil
+        void (*positions_out)(
+            int, int, int, const tap_class_t *, const lines_t *, const void *, void **, bint
+        ) noexcept nogil
+        void (*transpose)(
+            const void *, int, Py_ssize_t, const void *, void *, Py_ssize_t, int, bint
+        ) noexcept nogil
+        void (*accumulate)(Py_ssize_t, Py_ssize_t, const void *, double, void *) noexcept nogil
+        void (*add_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const void *, Py_ssize_t, Py_ssize_t, void *, Py_ssize_t, Py_ssize_t
+        ) noexcept nogil
+        void (*biased_rows)(
+            Py_ssize_t, Py_ssize_t, const void *, Py_ssize_t, double, void *, Py_ssize_t
+        ) noexcept nogil
+        void (*interleave)(Py_ssize_t, Py_ssize_t, const void *, void *, bint) noexcept nogil
+        void (*drain)() noexcept nogil
+        void (*copy_lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, void *, Py_ssize_t
+        ) noexcept nogil
+        void (*stream_rows)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const void *, Py_ssize_t, Py_ssize_t, void *
+        ) noexcept nogil
+        void (*filled_lines)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, Py_ssize_t, void *, Py_ssize_t,
+            Py_ssize_t
+        ) noexcept nogil
+        void (*transpose_to)(const void *, Py_ssize_t, int, void *) noexcept nogil
+        bint (*all_finite)(const void *, Py_ssize_t) noexcept nogil
     ctypedef struct halves_t "convt_halves":
         void (*widen)(bint, const uint16_t *, Py_ssize_t, Py_ssize_t, float *) noexcept nogil
         void (*narrow)(bint, const float *, Py_ssize_t, uint16_t *) noexcept nogil
@@ -244,8 +192,13 @@ cdef extern from "levels.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const char *, const char *, Py_ssize_t, Py_ssize_t, float *,
             Py_ssize_t, uint32_t, uint32_t
         ) noexcept nogil
-        positions_t word_positions
-        positions_out_t word_positions_out
+        void (*word_positions)(
+            int, Py_ssize_t, const tap_class_t *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+            float *, Py_ssize_t
+        ) noexcept nogil
+        void (*word_positions_out)(
+            int, int, int, const tap_class_t *, const lines_t *, const float *, void **, bint
+        ) noexcept nogil
         bint (*split_channels)(
             int, int, const char *, Py_ssize_t, Py_ssize_t, Py_ssize_t, float *, Py_ssize_t, Py_ssize_t, uint32_t,
             uint32_t
@@ -267,8 +220,8 @@ cdef extern from "levels.h" nogil:
     ctypedef struct convt_level:
         const char *name
         int (*runs_here)() noexcept nogil
-        const kernels_f32 *f32
-        const kernels_f64 *f64
+        const kernels_t *f32
+        const kernels_t *f64
         const halves_t *halves
         const tiles_t *tiles
         Py_ssize_t stream_bytes
@@ -276,6 +229,7 @@ cdef extern from "levels.h" nogil:
         Py_ssize_t halves_stream_bytes
         Py_ssize_t fetch_bytes
     const convt_level convt_levels[]
+    const kernels_t *kernels_for "CONVT_KERNELS_FOR" (const convt_level *level, const void *pointer)
 
 ctypedef fused real_t:
     float

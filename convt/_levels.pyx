@@ -85,16 +85,21 @@ def tile_limits(str level, bint double, int pieces):
     # AMD's processors load weights beside multiply-adds: layers of 16x16 images, whose rows are runs so, took 0.89 to
     # 0.94 of the time (Zen 4).
     cdef int load = 1 if is_amd() else 2
-    cdef bint two_cycles = TWO_CYCLES and found.f32.lanes * sizeof(float) == CACHE_LINE
+    cdef bint two_cycles = TWO_CYCLES and found.f32.sizes.lanes * sizeof(float) == CACHE_LINE
     cdef int waiting = (DOT_LATENCY if pieces else FUSED_LATENCY) // (1 + two_cycles)
-    cdef Py_ssize_t lanes = found.f64.lanes if double else found.f32.lanes
-    if pieces:
-        return TileLimits(lanes, found.tiles.most_sums, 2, 2, load, waiting, two_cycles, unit=found.tiles.unit)
-    cdef bint halves = two_cycles and (found.f64.narrowest if double else found.f32.narrowest) == 0
-    cdef tuple speed = (load, waiting, two_cycles, lanes // 2 if halves else 0)
-    if double:
-        return TileLimits(lanes, found.f64.most_sums, found.f64.widest, found.f64.most_weights, *speed)
-    return TileLimits(lanes, found.f32.most_sums, found.f32.widest, found.f32.most_weights, *speed)
+    cdef const tile_sizes_t *sizes = &found.f64.sizes if double else &found.f32.sizes
+    cdef bint halves = two_cycles and not pieces and sizes.narrowest == 0
+    return TileLimits(
+        lanes=sizes.lanes,
+        sums=found.tiles.most_sums if pieces else sizes.most_sums,
+        columns=2 if pieces else sizes.widest,
+        weights=2 if pieces else sizes.most_weights,
+        load=load,
+        waiting=waiting,
+        two_cycles=two_cycles,
+        half_tile=sizes.lanes // 2 if halves else 0,
+        unit=found.tiles.unit if pieces else 1,
+    )
 
 
 # Results of so many bytes of one input channel pass the caches on AMD's processors: they wait for little but their

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, real_t
+from convt._levels cimport CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, kernels_for, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -106,18 +106,11 @@ cdef void run_strip(
             if first:
                 chain += images * width
                 memset(chain, 0, images * width * sizeof(real_t))
-            if real_t is float:
-                operands.level.f32.native(
-                    operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
-                    &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
-                    chain, width,
-                )
-            else:
-                operands.level.f64.native(
-                    operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
-                    &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns,
-                    chain, width,
-                )
+            kernels_for(operands.level, chain).native(
+                operands.level.native_rows, operands.fetch, operands.precision, images, some, width,
+                &x[g, image, first], channels, w + first * operands.columns * operands.item, operands.columns, chain,
+                width,
+            )
             if first:
                 for i in range(images * width):
                     sums[i] += chain[i]

@@ -57,7 +57,8 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
 
-/* What `positions_out` multiplies by: the taps of one class of places and the weights and bias of some rows of it. */
+/* What lanes along positions are multiplied by: the taps of one class of places and the weights and bias of some rows
+ * of it. */
 typedef struct {
     ptrdiff_t taps, before; /* the latter left out before the first of these, of a row at the border */
     const ptrdiff_t *tap_offset;
@@ -131,13 +132,17 @@ typedef struct {
     char *first;
 } convt_output_row;
 
+typedef struct {
+    int lanes;        /* elements of a vector */
+    int most_sums;    /* vectors of sums of a tile */
+    int most_weights; /* of weights of `channels`: columns times taps of a run */
+    int widest;       /* most vectors of its columns */
+    int narrowest;    /* fewest: 1, or 0 for half a one */
+} convt_tile_sizes;
+
 #define CONVT_KERNELS(REAL)                                                                                            \
     struct {                                                                                                           \
-        int lanes;        /* elements of a vector */                                                                   \
-        int most_sums;    /* vectors of sums of a tile */                                                              \
-        int most_weights; /* of weights of `channels`: columns times taps of a run */                                  \
-        int widest;       /* most vectors of its columns */                                                            \
-        int narrowest;    /* fewest: 1, or 0 for half a one */                                                         \
+        convt_tile_sizes sizes;                                                                                        \
         void (*channels)(int positions, int vectors, ptrdiff_t taps, ptrdiff_t row_taps, const convt_tap *tap,         \
                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, const REAL *w, const REAL *soon,         \
                          ptrdiff_t soon_step, int begun, REAL *out, ptrdiff_t out_step);                               \
@@ -147,9 +152,8 @@ typedef struct {
                        ptrdiff_t x_step, const void *w, ptrdiff_t w_step, REAL *out, ptrdiff_t out_step);              \
         void (*native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,    \
                              const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step);         \
-        void (*positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,                  \
-                          ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,       \
-                          const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step);                             \
+        void (*positions)(int rows, ptrdiff_t positions, const convt_tap_class *of, ptrdiff_t channels, const REAL *x, \
+                          ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, REAL *out, ptrdiff_t out_step);          \
         void (*positions_out)(int rows, int kind, int places, const convt_tap_class *classes,                          \
                               const convt_lines *lines, const REAL *x, void **out, int stream);                        \
         void (*transpose)(const REAL *const *rows, int blocks, ptrdiff_t offset, const REAL *bias, REAL *out,          \
@@ -161,19 +165,22 @@ typedef struct {
                             ptrdiff_t out_step);                                                                       \
         void (*interleave)(ptrdiff_t n, ptrdiff_t places, const REAL *const *rows, REAL *out, int stream);             \
         void (*drain)(void);                                                                                           \
-        void (*lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,             \
-                      ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                     \
+        void (*copy_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,        \
+                           ptrdiff_t source_step, REAL *target, ptrdiff_t target_step);                                \
         void (*stream_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t places, const REAL *from, ptrdiff_t step,           \
                             ptrdiff_t place_step, REAL *out);                                                          \
         void (*filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,     \
                              ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel, \
                              ptrdiff_t target_step);                                                                   \
         void (*transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *const *out);                               \
-        int (*finite)(const REAL *elements, ptrdiff_t n);                                                              \
+        int (*all_finite)(const REAL *elements, ptrdiff_t n);                                                          \
     }
 
 typedef CONVT_KERNELS(float) convt_kernels_f32;
 typedef CONVT_KERNELS(double) convt_kernels_f64;
+
+/* A level's kernels for the type that `pointer` points to. */
+#define CONVT_KERNELS_FOR(level, pointer) _Generic(*(pointer), float: (level)->f32, double: (level)->f64)
 
 /* Conversions of float16 and bfloat16; see micro_half.h. */
 typedef struct {
@@ -201,14 +208,14 @@ typedef struct {
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
     void (*row_out)(int pieces, const convt_tile_pair *pairs, ptrdiff_t positions, ptrdiff_t channels, const float *x,
                     ptrdiff_t x_step, const float *bias, const convt_output_row *y);
-    /* `lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are none.
+    /* `copy_lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are
+     * none.
      */
     int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even,
                       const char *odd, ptrdiff_t source_step, ptrdiff_t ahead, float *target, ptrdiff_t target_step,
                       uint32_t least, uint32_t most);
-    void (*word_positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset, ptrdiff_t words,
-                           const float *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, const float *w,
-                           const float *bias, float *out, ptrdiff_t out_step);
+    void (*word_positions)(int rows, ptrdiff_t positions, const convt_tap_class *of, ptrdiff_t words, const float *x,
+                           ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, float *out, ptrdiff_t out_step);
     void (*word_positions_out)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
                                const float *x, void **out, int stream);
     int (*split_channels)(int pieces, int precision, const char *x, ptrdiff_t channel_step, ptrdiff_t channels,

@@ -401,8 +401,8 @@ static void NAME(transpose)(const REAL *const *rows, int blocks, ptrdiff_t offse
 
    A line of less than a vector is read and written as one where another line follows, which it reads and writes some
    of: 14 x 14 images took 1.25 times as long element by element, their zeros by calls of memset. */
-static void NAME(lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
-                        ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
+static void NAME(copy_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *source,
+                             ptrdiff_t source_step, REAL *target, ptrdiff_t target_step)
 {
     const VECTOR zeros = {0};
     const NAME(mask) kept = NAME(first_lanes)(n < LANES ? n : LANES);
@@ -504,7 +504,8 @@ static void NAME(stream_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t places, con
 
 /* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
    i*target_step + ...] for line i; the steps of the source are in bytes, and so many `ahead` is fetched. All channels
-   in one call: of strips, which are short, one by one through `lines` whole layers took up to 1.2 times as long. */
+   in one call: of strips, which are short, one by one through `copy_lines` whole layers took up to 1.2 times as long.
+ */
 static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
                                ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel,
                                ptrdiff_t target_step)
@@ -640,7 +641,7 @@ static void NAME(transpose_to)(const REAL *rows, ptrdiff_t step, int n, REAL *co
 }
 
 /* Whether every element is finite: Inf and NaN times 0 are NaN. */
-static int NAME(finite)(const REAL *elements, ptrdiff_t n)
+static int NAME(all_finite)(const REAL *elements, ptrdiff_t n)
 {
     VECTOR sum = {0};
     REAL rest = 0;

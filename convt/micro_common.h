@@ -64,11 +64,11 @@
         break;
 
 #define CONVT_INSTANCE(prefix)                                                                                         \
-    {.lanes = prefix##lanes,                                                                                           \
-     .most_sums = prefix##most_sums,                                                                                   \
-     .most_weights = prefix##most_weights,                                                                             \
-     .widest = prefix##widest,                                                                                         \
-     .narrowest = prefix##narrowest,                                                                                   \
+    {.sizes = {.lanes = prefix##lanes,                                                                                 \
+               .most_sums = prefix##most_sums,                                                                         \
+               .most_weights = prefix##most_weights,                                                                   \
+               .widest = prefix##widest,                                                                               \
+               .narrowest = prefix##narrowest},                                                                        \
      .channels = prefix##channels,                                                                                     \
      .groups = prefix##groups,                                                                                         \
      .native = prefix##native,                                                                                         \
@@ -81,11 +81,11 @@
      .biased_rows = prefix##biased_rows,                                                                               \
      .interleave = prefix##interleave,                                                                                 \
      .drain = prefix##drain,                                                                                           \
-     .lines = prefix##lines,                                                                                           \
+     .copy_lines = prefix##copy_lines,                                                                                 \
      .stream_rows = prefix##stream_rows,                                                                               \
      .filled_lines = prefix##filled_lines,                                                                             \
      .transpose_to = prefix##transpose_to,                                                                             \
-     .finite = prefix##finite}
+     .all_finite = prefix##all_finite}
 #define CONVT_HALVES(prefix)                                                                                           \
     {.widen = prefix##widen,                                                                                           \
      .narrow = prefix##narrow,                                                                                         \

@@ -137,17 +137,16 @@ INLINE void NAME(positions_chains)(const int chained, const int rows, const int 
 #define VECTORS(r) CONVT_TILE_VECTORS(ACCUMULATORS, r)
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
-   fewer than 8 vectors are rounded up: x and out must have room for them. w is [tap][channel][rows]; a channel's places
-   lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache, and then
-   what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input took 5 %
-   longer. */
-static void NAME(positions)(int rows, ptrdiff_t positions, ptrdiff_t taps, const ptrdiff_t *tap_offset,
-                            ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later,
-                            const REAL *w, const REAL *bias, REAL *out, ptrdiff_t out_step)
+   fewer than 8 vectors are rounded up: x and out must have room for them. Weights are [tap][channel][rows]; a channel's
+   places lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache,
+   and then what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input
+   took 5 % longer. */
+static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class *of, ptrdiff_t channels, const REAL *x,
+                            ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
 #define SUM_TILE(n, ahead, later)                                                                                      \
-    NAME(positions_chains)(CHAINS, n, VECTORS(n), taps, 0, tap_offset, channels, x + p, x_step, LANES, ahead, later,   \
-                           (NAME(strip)){0}, w, bias, sums)
+    NAME(positions_chains)(CHAINS, n, VECTORS(n), of->taps, 0, of->tap_offset, channels, x + p, x_step, LANES, ahead,  \
+                           later, (NAME(strip)){0}, of->w, of->bias, sums)
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
         for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \

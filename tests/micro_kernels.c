@@ -38,12 +38,13 @@ static void report(const char *level, const char *kernel, int wrong)
         const int out_line = aligned ? (length / 16 + 2) * 16 : length + 2;                                            \
         static REAL packed[TAPS * CHANNELS * 2000];                                                                    \
         const int width = (length + places - 1) / places;                                                              \
-        const int copies = kind == CONVT_ONE_CLASS && k->most_sums >= CONVT_MANY_SUMS && width % k->lanes == 0;        \
+        const int copies =                                                                                             \
+            kind == CONVT_ONE_CLASS && k->sizes.most_sums >= CONVT_MANY_SUMS && width % k->sizes.lanes == 0;           \
         convt_lines lines = {length, count, 45, out_line, CHANNELS, STEP};                                             \
         const int apart = kind == CONVT_ONE_CLASS && (places == 2 || places == 4);                                     \
-        if (apart && count == 1 && length % k->lanes == 0) {                                                           \
-            lines.row = 2 * k->lanes;                                                                                  \
-            lines.row_left = k->lanes;                                                                                 \
+        if (apart && count == 1 && length % k->sizes.lanes == 0) {                                                     \
+            lines.row = 2 * k->sizes.lanes;                                                                            \
+            lines.row_left = k->sizes.lanes;                                                                           \
             lines.row_skip = aligned || stream ? 16 : 5;                                                               \
         }                                                                                                              \
         const int outputs = kind == CONVT_TWO_CLASSES ? rows : rows / places;                                          \
@@ -52,7 +53,7 @@ static void report(const char *level, const char *kernel, int wrong)
         for (int i = 0; i < 18000; i++)                                                                                \
             y[i] = 99;                                                                                                 \
         for (int i = 0; i < outputs; i++)                                                                              \
-            targets[i] = y + 16 + i * 2000 + length % 2 * k->lanes;                                                    \
+            targets[i] = y + 16 + i * 2000 + length % 2 * k->sizes.lanes;                                              \
         if (copies) {                                                                                                  \
             lines.packed = packed;                                                                                     \
             lines.packed_line = width;                                                                                 \
@@ -88,17 +89,17 @@ static void report(const char *level, const char *kernel, int wrong)
     {                                                                                                                  \
         enum { LONG = 1100, FAR = 160 };                                                                               \
         static REAL x[(LONG + 1) * FAR], w[3 * LONG * 64], out[24 * 64] __attribute__((aligned(64)));                  \
-        const int lanes = k->lanes;                                                                                    \
+        const int lanes = k->sizes.lanes;                                                                              \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < (LONG + 1) * FAR; i++)                                                                     \
             x[i] = rand() % 7 - 3;                                                                                     \
         for (int i = 0; i < 3 * LONG * 64; i++)                                                                        \
             w[i] = rand() % 7 - 3;                                                                                     \
-        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
+        for (int v = k->sizes.narrowest; v <= k->sizes.widest; v++)                                                    \
             for (int taps = 1; taps <= 3; taps++)                                                                      \
                 for (int channels = 300; channels <= LONG; channels += 400) {                                          \
                     const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                            \
-                    const int positions = k->most_sums / (v ? v : 1);                                                  \
+                    const int positions = k->sizes.most_sums / (v ? v : 1);                                            \
                     convt_tap at[3];                                                                                   \
                     for (int t = 0; t < taps; t++)                                                                     \
                         at[t] = (convt_tap){(taps - 1 - t) * channels};                                                \
@@ -116,10 +117,10 @@ static void report(const char *level, const char *kernel, int wrong)
             for (int channels = 300; channels <= LONG; channels += 400)                                                \
                 for (int before = 0; before <= 3; before++) {                                                          \
                     const ptrdiff_t taps[2] = {5, 0};                                                                  \
-                    const convt_tap_class of = {2, before, taps, w, w + 7};                                            \
+                    const convt_tap_class whole = {2, 0, taps, w, w + 7}, of = {2, before, taps, w, w + 7};            \
                     const convt_lines lines = {.length = lanes, .count = 1, .channels = channels, .x_channel = FAR};   \
                     REAL sums[2][8][8 * 16], *to[8];                                                                   \
-                    k->positions(rows, lanes, 2, taps, channels, x, FAR, 0, 0, w, w + 7, sums[0][0], 8 * 16);          \
+                    k->positions(rows, lanes, &whole, channels, x, FAR, 0, 0, sums[0][0], 8 * 16);                     \
                     for (int r = 0; r < rows; r++)                                                                     \
                         to[r] = sums[1][r];                                                                            \
                     k->positions_out(rows, CONVT_ONE_CLASS, 1, &of, &lines, x, (void **)to, 0);                        \
@@ -143,7 +144,7 @@ static void report(const char *level, const char *kernel, int wrong)
         const ptrdiff_t shared_taps[6] = {1, 46, 91, 7, 52, 3};                                                        \
         const uint8_t users[6] = {255, 85, 2, 161, 12, 24}, runs[6] = {3, 2, 1, 2, 1, 1};                              \
         const convt_tap_class shared = {6, 0, shared_taps, w, bias, users, runs};                                      \
-        const int n = 20, lanes = k->lanes;                                                                            \
+        const int n = 20, lanes = k->sizes.lanes;                                                                      \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 8192; i++) {                                                                               \
             x[i / 2] = rand() % 7 - 3;                                                                                 \
@@ -151,8 +152,8 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         for (int i = 0; i < 64; i++)                                                                                   \
             bias[i] = rand() % 7 - 3;                                                                                  \
-        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
-            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++) {                                                    \
+        for (int v = k->sizes.narrowest; v <= k->sizes.widest; v++)                                                    \
+            for (int p = 1; p * (v ? v : 1) <= k->sizes.most_sums; p++) {                                              \
                 const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                                \
                 const convt_tap every[TAPS] = {{taps[0]}, {taps[1]}};                                                  \
                 k->channels(p, v, TAPS, 1, every, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);                      \
@@ -178,7 +179,7 @@ static void report(const char *level, const char *kernel, int wrong)
             }                                                                                                          \
         report(level, #REAL " channels", wrong);                                                                       \
         wrong = 0;                                                                                                     \
-        for (int p = 1; p <= k->most_sums; p++) {                                                                      \
+        for (int p = 1; p <= k->sizes.most_sums; p++) {                                                                \
             const convt_tap at[TAPS] = {{taps[0]}, {taps[1]}};                                                         \
             k->groups(p, TAPS, at, x, CHANNELS, w, out, lanes);                                                        \
             for (int i = 0; i < p; i++)                                                                                \
@@ -191,8 +192,8 @@ static void report(const char *level, const char *kernel, int wrong)
         }                                                                                                              \
         report(level, #REAL " groups", wrong);                                                                         \
         wrong = 0;                                                                                                     \
-        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
-            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++)                                                      \
+        for (int v = k->sizes.narrowest; v <= k->sizes.widest; v++)                                                    \
+            for (int p = 1; p * (v ? v : 1) <= k->sizes.most_sums; p++)                                                \
                 for (int row = 2; row <= 7; row++) { /* two rows of so many taps, none of the first or all */          \
                     const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;                            \
                     for (int first = 0; first <= row; first += row) {                                                  \
@@ -214,8 +215,8 @@ static void report(const char *level, const char *kernel, int wrong)
                 }                                                                                                      \
         report(level, #REAL " channels of runs", wrong);                                                               \
         wrong = 0;                                                                                                     \
-        for (int v = k->narrowest; v <= k->widest; v++)                                                                \
-            for (int p = 1; p * (v ? v : 1) <= k->most_sums; p++)                                                      \
+        for (int v = k->sizes.narrowest; v <= k->sizes.widest; v++)                                                    \
+            for (int p = 1; p * (v ? v : 1) <= k->sizes.most_sums; p++)                                                \
                 for (int row = 1; row <= 5; row++) { /* one row of so many taps, in which it begins and ends */        \
                     const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2, end = p + row - 1;         \
                     for (int zeros = 0; zeros < 9; zeros++) {                                                          \
@@ -243,7 +244,7 @@ static void report(const char *level, const char *kernel, int wrong)
                 }                                                                                                      \
         report(level, #REAL " channels beside zeros", wrong);                                                          \
         wrong = 0;                                                                                                     \
-        for (int p = 1; 2 * p <= 3 * k->most_sums; p++)                                                                \
+        for (int p = 1; 2 * p <= 3 * k->sizes.most_sums; p++)                                                          \
             for (int many = 0; many < 10; many++) { /* channels: one or 20; a few images, or whole vectors in tiles */ \
                 const int some = many % 2 ? 20 : 1, tiles = many >= 6, all = 3 * lanes + (tiles ? 0 : 3);              \
                 const int rows = many / 2 == 1 ? 8 : 4, precision = sizeof(REAL) == 4 ? 24 : 53;                       \
@@ -269,9 +270,10 @@ static void report(const char *level, const char *kernel, int wrong)
             for (int many = 0; many < 5; many++) { /* the last two: as few vectors as are not rounded up */            \
                 const int whole = (r <= 3 ? 8 : 6) * lanes, ahead = many ? STEP : 0, later = many % 2 * 2 * STEP;      \
                 const int length = many > 2 ? whole : many ? 8 * lanes + 19 : n;                                       \
+                const convt_tap_class of = {.taps = TAPS, .tap_offset = taps, .w = w, .bias = bias};                   \
                 for (int i = 0; i < r; i++)                                                                            \
                     out[i * OUT + length] = 99;                                                                        \
-                k->positions(r, length, TAPS, taps, CHANNELS, x, STEP, ahead, later, w, bias, out, OUT);               \
+                k->positions(r, length, &of, CHANNELS, x, STEP, ahead, later, out, OUT);                               \
                 for (int i = 0; i < r; i++) {                                                                          \
                     for (int p = 0; p < length; p++)                                                                   \
                         wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                   \
@@ -381,7 +383,7 @@ static void report(const char *level, const char *kernel, int wrong)
                     const int before = zeros % 2, width = before + m + zeros / 2 * 2;                                  \
                     for (int i = 0; i < OUT; i++)                                                                      \
                         out[i] = 7;                                                                                    \
-                    k->lines(3, before, m, width - before - m, (const char *)x, step * sizeof(REAL), out, width);      \
+                    k->copy_lines(3, before, m, width - before - m, (const char *)x, step * sizeof(REAL), out, width); \
                     for (int i = 0; i < 3 * width; i++) {                                                              \
                         const int at = i % width - before;                                                             \
                         wrong += out[i] != (at < 0 || at >= m ? 0 : x[i / width * step + at]);                         \
@@ -415,11 +417,11 @@ static void report(const char *level, const char *kernel, int wrong)
                     }                                                                                                  \
                 }                                                                                                      \
         report(level, #REAL " accumulate, add_rows, biased_rows, lines, rows", wrong);                                 \
-        wrong = !k->finite(x, 100);                                                                                    \
+        wrong = !k->all_finite(x, 100);                                                                                \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \
             x[i] = i % 2 ? (REAL)1e308 * 10 : (REAL)0 / (x[i] - x[i]);                                                 \
-            wrong += k->finite(x, 100) != 0;                                                                           \
+            wrong += k->all_finite(x, 100) != 0;                                                                       \
             x[i] = kept;                                                                                               \
         }                                                                                                              \
         report(level, #REAL " finite", wrong);                                                                         \
@@ -527,10 +529,10 @@ int main(void)
             test_chains_of_float(level->name, level->f32);
             test_double(level->name, level->f64);
             test_chains_of_double(level->name, level->f64);
-            test_halves(level->name, "halves", level->f32->lanes, level->halves);
+            test_halves(level->name, "halves", level->f32->sizes.lanes, level->halves);
             test_native_of_halves(level->name, level->f32);
             if (level->tiles->configure)
-                test_halves(level->name, "halves beside tiles", level->f32->lanes, &level->tiles->halves);
+                test_halves(level->name, "halves beside tiles", level->f32->sizes.lanes, &level->tiles->halves);
         }
     return failures != 0;
 }
