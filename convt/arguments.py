@@ -15,9 +15,14 @@ QUOTE.maxstring = QUOTE.maxother = 80
 def shown(value: object) -> str:
     """`value` as an error message quotes it: 200 characters at most."""
     try:
-        text = QUOTE.repr(value)
+        return shortened(QUOTE.repr(value))
     except ValueError:  # Python's limit of digits
         return "a value with a number of thousands of digits"
+
+
+def shortened(text: object) -> str:
+    """`text`, as that of a dtype or of another error, likewise."""
+    text = str(text)
     return text if len(text) <= 200 else text[:200] + "..."
 
 
@@ -30,6 +35,8 @@ def integer(value: object, name: str, minimum: int) -> int:
             value = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             raise TypeError(f"{name}: expected an integer, got {shown(value)}") from None
+        except Exception as error:  # whatever the object's own conversion raises
+            raise TypeError(f"{name}: expected an integer, got a {type(value).__name__}") from error
     if not minimum <= value <= INT64_MAX:
         raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {shown(value)}")
     return value
@@ -38,16 +45,26 @@ def integer(value: object, name: str, minimum: int) -> int:
 def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
     """A list, tuple or one-dimensional integer array as a tuple of ints; its length one of `lengths`."""
     if type(values) is not list and type(values) is not tuple:  # both faster to see than any Sequence
-        if hasattr(values, "tolist"):
-            values = values.tolist()
-        if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sequence):
-            raise TypeError(f"{name}: expected a sequence of integers, got {shown(values)}")
+        values = _as_sequence(values, name)
+    values = tuple(values)  # once: what is used is what was checked, whatever another thread makes of it
     if lengths is not None and len(values) not in lengths:
         wanted = " or ".join(map(str, sorted(set(lengths))))
         raise ValueError(f"{name}: expected {wanted} integers, got {len(values)}: {shown(values)}")
     if all(type(value) is int and minimum <= value <= INT64_MAX for value in values):
-        return tuple(values)
+        return values
     return tuple(integer(value, f"{name}[{i}]", minimum) for i, value in enumerate(values))
+
+
+def _as_sequence(values: object, name: str) -> Sequence:
+    """`values`, neither text nor times, as a sequence; those of an array, which has a `tolist`, as Python's."""
+    times = getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M")
+    try:
+        found = values.tolist() if hasattr(values, "tolist") and not times else values
+        if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray):
+            return tuple(found)
+    except Exception as error:  # whatever the object's own conversion raises
+        raise TypeError(f"{name}: expected a sequence of integers, got a {type(values).__name__}") from error
+    raise TypeError(f"{name}: expected a sequence of integers, got {shown(found)}")
 
 
 def choice(value: object, name: str, choices: Sequence[str]) -> str:

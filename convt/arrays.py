@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from convt._memory import RESULTS, Reserve, bytes_to_line
-from convt.arguments import shown
+from convt.arguments import shortened, shown
 from convt.dtypes import DTYPES
 
 CACHE_LINE = 64
@@ -32,18 +32,21 @@ def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.nda
     except MemoryError:
         raise
     except ValueError as error:
-        raise ValueError(f"{name}: expected an array, got {shown(value)} ({error})") from None
+        raise ValueError(f"{name}: expected an array, got {shown(value)} ({shortened(error)})") from None
     except Exception as error:  # whatever the object's own conversion raises
-        raise TypeError(f"{name}: expected an array, got a {type(value).__name__} ({error})") from error
+        raise TypeError(f"{name}: expected an array, got a {type(value).__name__} ({shortened(error)})") from error
     if dtype_name(array.dtype) not in dtypes:
-        raise TypeError(f"{name}: expected a dtype of {', '.join(dtypes)}, got {array.dtype}")
+        raise TypeError(f"{name}: expected a dtype of {', '.join(dtypes)}, got {shortened(array.dtype)}")
     return array
 
 
 def as_native(array: np.ndarray) -> np.ndarray:
-    """`array`, or an aligned copy in native byte order where the kernels could not read it in place."""
-    if array.flags.aligned and array.dtype.isnative:
-        return array
+    """`array`, or a `native_copy` where the kernels could not read it in place."""
+    return array if array.flags.aligned and array.dtype.isnative else native_copy(array)
+
+
+def native_copy(array: np.ndarray) -> np.ndarray:
+    """A contiguous copy, aligned, in native byte order."""
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
@@ -66,7 +69,7 @@ def check_same_dtype(array: np.ndarray, name: str, other: np.ndarray, other_name
     """Both arrays have one dtype, byte order aside."""
     wanted = dtype_name(other.dtype)
     if dtype_name(array.dtype) != wanted:
-        raise TypeError(f"{name}: expected the dtype of {other_name}, {wanted}, got {array.dtype}")
+        raise TypeError(f"{name}: expected the dtype of {other_name}, {wanted}, got {shortened(array.dtype)}")
 
 
 def check_out(
@@ -78,7 +81,7 @@ def check_out(
     if isinstance(out, np.ma.MaskedArray):
         raise TypeError("out: expected an array without a mask, got a MaskedArray")
     if out.dtype is not dtype and dtype_name(out.dtype) != dtype_name(dtype):
-        raise TypeError(f"out: expected dtype {dtype.name}, got {out.dtype}")
+        raise TypeError(f"out: expected dtype {dtype.name}, got {shortened(out.dtype)}")
     if out.shape != shape:
         raise ValueError(f"out: expected shape {shape}, got {out.shape}")
     if not out.flags.writeable:

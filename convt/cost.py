@@ -150,7 +150,7 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     *outer, inner = geometry.axes
     tiles = geometry.batch * geometry.group * -(-geometry.group_outputs // ROW_TILE)
     parts = tiles * -(-inner.output // (inner.stride * ROW_STRIP))
-    looks = parts * math.prod(axis.output * axis.kernel for axis in outer)
+    looks = parts * math.prod(axis.output for axis in outer) * sum(axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
     taps *= geometry.group_inputs
     outputs = ROW_OUTPUT_CYCLES * geometry.outputs

@@ -141,6 +141,10 @@ class _Rules:
         key = plain_key((("rules", cls.__name__), *enumerate(shapes), *attributes.items()))
         rules = cls.remembered.get(key)
         if rules is None:
+            if key:  # whose values stay what they are, unlike those of lists
+                plain = dict(zip(key[::2], key[1::2], strict=True))
+                shapes = tuple(plain[i] for i in range(len(shapes)))
+                attributes |= {name: plain[name] for name in attributes if name != "names"}
             rules = cls(*shapes, **attributes)  # type: ignore[arg-type]
             if key and len(cls.remembered) >= RULES_REMEMBERED:
                 cls.remembered.clear()
@@ -270,10 +274,10 @@ class OnnxRules(_Rules):
         self.auto_pad = choice(auto_pad, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
         self.strides = self._per_axis(strides, "strides", 1, 1)
         self.dilations = self._per_axis(dilations, "dilations", 1, 1)
-        if kernel_shape is not None and self._per_axis(kernel_shape, "kernel_shape", 1) != self.kernel:
+        if kernel_shape is not None and (found := self._per_axis(kernel_shape, "kernel_shape", 1)) != self.kernel:
             raise ValueError(
                 f"kernel_shape: expected {shown(self.kernel)}, the kernel of {self.argument('w')}, "
-                f"got {shown(tuple(kernel_shape))}"
+                f"got {shown(found)}"
             )
         self.output_padding = self._per_axis(output_padding, "output_padding", 0, 0)
         for a, (extra, stride, dilation) in enumerate(

@@ -8,7 +8,15 @@ import numpy as np
 from convt import isa, threads
 from convt._machine import begin_floating, end_floating
 from convt.arguments import choice, integers
-from convt.arrays import as_array, as_native, check_out, check_same_dtype, dtype_name, empty_aligned
+from convt.arrays import (
+    as_array,
+    as_native,
+    check_out,
+    check_same_dtype,
+    dtype_name,
+    empty_aligned,
+    native_copy,
+)
 from convt.geometry import OnnxRules, OpenvinoRules, geometry_of
 
 if TYPE_CHECKING:
@@ -300,7 +308,8 @@ class ConvTranspose(Layer):
         n_threads: int | None = None,
         precision: str = "highest",
     ) -> None:
-        w = as_array(w, "w").copy()
+        # Native: bfloat16 of the other byte order, unpickled, breaks that dtype for the process (ml_dtypes).
+        w = native_copy(as_array(w, "w"))
         rules = OnnxRules(
             w.shape,
             auto_pad=auto_pad,
@@ -313,7 +322,7 @@ class ConvTranspose(Layer):
             strides=strides,
             opset=opset,
         )
-        super().__init__(rules, w, None if b is None else as_array(b, "b").copy(), n_threads, precision)
+        super().__init__(rules, w, None if b is None else native_copy(as_array(b, "b")), n_threads, precision)
 
     def __repr__(self) -> str:
         more = "" if self._precision == PRECISIONS[0] else f", precision {self._precision}"

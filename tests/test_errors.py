@@ -9,6 +9,18 @@ import convt
 X = np.ones((2, 4, 5, 6), np.float32)
 W = np.ones((4, 3, 3, 3), np.float32)
 B = np.ones(3, np.float32)
+
+
+class Unreadable(list):
+    """Integers that raise errors of their own."""
+
+    def __iter__(self):
+        raise RuntimeError("unreadable")
+
+    def __index__(self):
+        raise RuntimeError("unreadable")
+
+
 X1 = np.ones((1, 4, 5), np.float32)
 
 
@@ -76,6 +88,10 @@ ONNX = [
     ("a stride is a NumPy boolean", TypeError, "strides[0]:", {"strides": [np.True_, 1]}),
     ("strides are a float array", TypeError, "strides[0]:", {"strides": np.array([2.0, 2.0])}),
     ("strides are a string", TypeError, "strides:", {"strides": "22"}),
+    ("strides are a class of arrays", TypeError, "strides:", {"strides": np.ndarray}),
+    ("strides are times", TypeError, "strides:", {"strides": np.array([2, 2], "m8[ns]")}),
+    ("strides cannot be read", TypeError, "strides:", {"strides": Unreadable([2, 2])}),
+    ("a stride cannot be read", TypeError, "strides[1]:", {"strides": [2, Unreadable()]}),
     ("strides are a mapping", TypeError, "strides:", {"strides": {0: 1, 1: 1}}),
     ("a stride exceeds int64", ValueError, "strides[0]:", {"strides": [2**63, 1]}),
     ("the sizes overflow int64", ValueError, f"stride {2**62}", {"strides": [2**62, 1]}),
@@ -352,6 +368,12 @@ def test_reference_mistake(error, names, mistake):
 def test_reference_has_the_operators_arguments_alone(argument):
     with pytest.raises(TypeError, match=next(iter(argument))):
         convt.reference.convolution_backprop_data(X, W, **openvino_arguments(argument)[2])
+
+
+def test_messages_on_large_dtypes_stay_short():
+    with pytest.raises(TypeError, match=r"^x: expected a dtype") as caught:
+        convt.conv_transpose(np.zeros((1, 4, 5, 5), [(f"field{i}", "f4") for i in range(1000)]), W)
+    assert len(str(caught.value)) < 400
 
 
 def test_messages_on_many_axes_stay_short():

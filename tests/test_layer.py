@@ -89,6 +89,17 @@ def test_pickle_and_copy(duplicate):
     assert repr(duplicate(one)) == repr(one)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_weights_and_bias_are_pickled_in_native_byte_order(dtype):
+    """Unpickled in the other one, ml_dtypes' bfloat16 breaks that dtype for the process."""
+    native = W.astype(dtype), B.astype(dtype)
+    swapped = [a.byteswap().view(a.dtype.newbyteorder(">")) for a in native]
+    state = vars(convt.ConvTranspose(*swapped, group=2))
+    for name, wanted in zip(("_w", "_b"), native, strict=True):
+        assert state[name].dtype.isnative
+        np.testing.assert_array_equal(state[name], wanted)
+
+
 @pytest.mark.parametrize("duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
 def test_attributes_of_callers_are_kept(duplicate):
     one = layer()

@@ -1,12 +1,13 @@
 """The functions remember rules by the arguments that they were made of."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import convt
-from convt import functional
+from convt import functional, geometry
 from convt.geometry import RULES_REMEMBERED, OnnxRules, OpenvinoRules
 
 X, W = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
@@ -30,6 +31,31 @@ def test_equal_arguments_have_the_same_rules():
 )
 def test_other_arguments_have_rules_of_their_own(other):
     assert OnnxRules.of(W.shape, strides=[2]) is not OnnxRules.of(W.shape, **other)
+
+
+def test_rules_are_those_of_the_arguments_that_they_are_remembered_by(monkeypatch):
+    """Whatever another thread makes of a list meanwhile."""
+    strides, key = [2], geometry.plain_key
+    monkeypatch.setattr(geometry, "plain_key", lambda arguments: (key(arguments), strides.__setitem__(0, 3))[0])
+    assert OnnxRules.of((1, 1, 9), strides=strides).strides == (2,)
+
+
+def test_attributes_are_read_once():
+    class Changing(Sequence):
+        """Other integers, whenever it is asked."""
+
+        def __init__(self):
+            self.values = iter(range(2, 100))
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            if i:
+                raise IndexError
+            return next(self.values)
+
+    assert OnnxRules.of(W.shape, strides=Changing()).strides == (2,)
 
 
 def test_openvinos_rules_are_remembered_apart():
