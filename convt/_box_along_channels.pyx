@@ -9,8 +9,8 @@ otherwise packed block by block.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
-from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
-from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList
+from convt._box_operands cimport Box, Operands, count_runs, run_begin
+from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList, Scratch
 from convt._given_weights cimport Given
 from convt._levels cimport (
     ALL_PRODUCTS, BEGUN_SUMS, CHAIN, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE,

@@ -1,5 +1,5 @@
-from convt._box_operands cimport Box, Operands, Scratch
-from convt._box_table cimport BoxTable
+from convt._box_operands cimport Box, Operands
+from convt._box_table cimport BoxTable, Scratch
 from convt._levels cimport real_t
 
 

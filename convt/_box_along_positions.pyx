@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memmove, memset
 from convt._box_input cimport (
     Plane, count_planes, images_are_rows, nth_plane, pack_portion, plane_places, read_in_place,
 )
-from convt._box_operands cimport Box, Operands, Scratch, count_runs, run_begin
-from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable
+from convt._box_operands cimport Box, Operands, count_runs, run_begin
+from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable, Scratch
 from convt._levels cimport kernels_for, real_t, tap_class_t
 from convt._micro_kernels cimport multiply_positions
 
@@ -100,7 +100,7 @@ cdef void set_apart(
                 memcpy(line + before + first, source, n * item)
                 memset(line + plane.columns.end, 0, right)
             source += table.joined_step
-            line += table.line
+            line += table.product_step
         target += rows * width
         begin += rows * n
         joined += rows * n
@@ -131,14 +131,14 @@ cdef void multiply_plane(
         size = length - chunk if length - chunk < 2 * step else step
         multiply_chunk(
             table, block, <const real_t *> plane.x + chunk, x_step, ahead, step, size, weights, bias,
-            joined if apart else products + begin + chunk, table.joined_step if apart else table.line,
+            joined if apart else products + begin + chunk, table.joined_step if apart else table.product_step,
         )
         if apart:
             set_apart(table, plane, chunk, chunk + size, joined, products, columns)
         chunk += size
     for column in range(columns):
-        memset(products + column * table.line, 0, begin * sizeof(real_t))
-        memset(products + column * table.line + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
+        memset(products + column * table.product_step, 0, begin * sizeof(real_t))
+        memset(products + column * table.product_step + end, 0, (plane.rows.pitch * width - end) * sizeof(real_t))
 
 
 cdef void multiply_packed(
@@ -153,7 +153,7 @@ cdef void multiply_packed(
     for begin from 0 <= begin < length by step:
         size = min(step, length - begin)
         pack_portion(table, operands, box, begin, size, packed)
-        multiply_chunks(table, block, packed, size, weights, bias, products + begin, table.line)
+        multiply_chunks(table, block, packed, size, weights, bias, products + begin, table.product_step)
 
 
 cdef void multiply_places(
@@ -171,10 +171,10 @@ cdef void multiply_places(
     products += shared
     for column in range(columns if shared else 0):
         kept = table.kept[column % table.kernel]
-        line = products + column * table.line - kept
+        line = products + column * table.product_step - kept
         memmove(line, line + table.axes[1, BOX] * table.steps[1], kept * sizeof(real_t))
     if table.pieces:
-        multiply_chunks(table, block, input, length, weights, bias, products, table.line)
+        multiply_chunks(table, block, input, length, weights, bias, products, table.product_step)
         return
     if read_in_place(table, operands, box):
         images = images_are_rows(table, operands, box)
@@ -186,7 +186,7 @@ cdef void multiply_places(
         place = count_planes(table, box) * plane_places(table, box)
         multiply_packed(table, operands, box, block, min(length, place), weights, bias, input, products)
     for column in range(columns):
-        memset(products + column * table.line + place, 0, max(0, length - place) * sizeof(real_t))
+        memset(products + column * table.product_step + place, 0, max(0, length - place) * sizeof(real_t))
 
 
 cdef void add_columns(
@@ -211,7 +211,7 @@ cdef void add_columns(
                     base = run_begin(table, box, run)
                     for t in range(n_taps):
                         terms[t] = (
-                            products + (m * table.kernel + kernel_index[t]) * table.line
+                            products + (m * table.kernel + kernel_index[t]) * table.product_step
                             + table.classes.tap_offset[table.classes.first_tap[i] + t] + base
                         )
                     kernels_for(table.level, sums).accumulate(length, n_taps, terms, added[m], sums + run * length)

@@ -29,13 +29,13 @@ from convt._box_input cimport pack_input, read_in_place
 from convt._box_one_pass cimport (
     BlockOutputs, list_rows, multiply_and_store, multiply_tile_rows, multiply_tiles_and_store,
 )
-from convt._box_operands cimport Box, Operands, Scratch, array_axis, rows_follow
+from convt._box_operands cimport Box, Operands, array_axis, rows_follow
 from convt._box_output cimport store
 from convt._box_table cimport (
-    BOX, CELLS, INPUT, MAX_LANES, ORIGIN, OUTPUT, REACH, BoxTable, columns_gain_in_place,
+    BOX, CELLS, INPUT, ORIGIN, OUTPUT, REACH, BoxTable, Scratch, columns_gain_in_place,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, real_t, tap_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, real_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating, is_raised, raise_flag
 
 from convt._memory import WORKSPACES
@@ -51,39 +51,19 @@ cdef enum:
     SET_STEP = 1 << 10  # what is so many bytes apart, or a multiple, meets in four sets of a first-level cache or fewer
 
 
-cdef inline void *carve(char **scratch, Py_ssize_t size) noexcept nogil:
-    """The next `size` bytes of a scratch, in whole cache lines."""
-    cdef char *part = scratch[0]
-    scratch[0] += (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
-    return part
-
-
-cdef Scratch lay_out_scratch(BoxTable table, char *memory) noexcept nogil:
-    cdef Scratch scratch
-    scratch.input = carve(&memory, table.input_size * table.item)
-    scratch.panel = carve(&memory, table.panel_size * table.item)
-    scratch.products = carve(&memory, table.products_size * table.item)
-    scratch.sums = carve(&memory, table.sums_size * table.item)
-    scratch.square = carve(&memory, MAX_LANES * MAX_LANES * table.item)
-    scratch.rows = <const void **> carve(&memory, table.list_size * sizeof(void *))
-    scratch.steps = <Py_ssize_t *> carve(&memory, table.list_size * sizeof(Py_ssize_t))
-    scratch.run_taps = <tap_t *> carve(&memory, table.list_size * sizeof(tap_t))
-    scratch.tile_taps = <tap_t *> memory
-    return scratch
-
-
 cdef bint run_box(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t first_block, Py_ssize_t end_block,
     const real_t *weights, const real_t *bias, char *memory, BlockOutputs *outputs,
 ) noexcept nogil:
     """Some blocks of channels of a box. Returns whether its operands cannot be multiplied so."""
     cdef Py_ssize_t block, channel
-    cdef Scratch scratch = lay_out_scratch(table, memory)
-    cdef real_t *input = <real_t *> scratch.input
+    cdef Scratch scratch
     cdef bint refused = False
     cdef tile_rows_t rows
     cdef Box groups
     cdef bint packed = not (operands.in_strips or table.along_groups)
+    table.lay_out(<size_t> memory, &scratch)
+    cdef real_t *input = <real_t *> scratch.input
     if packed and not table.in_portions and not read_in_place(table, operands, box) and pack_input(
         table, operands, box, input, <real_t *> scratch.square
     ):

@@ -16,9 +16,9 @@ from convt._box_operands cimport (
 from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
-    CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_CLASS, ONE_PASS_COLUMNS,
-    ROW_PLACES, SHARED_LOADS, SHORT_LINE, TILE_FLOATS, TWO_CLASSES, kernels_for, lines_t, output_row_t, real_t,
-    shared_tap_t, tap_class_t, tile_pair_t, tile_rows_t,
+    CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS,
+    ROW_PLACES, SHORT_LINE, TILE_FLOATS, kernels_for, lines_t, output_row_t, real_t, shared_tap_t, tap_class_t,
+    tile_pair_t, tile_rows_t,
 )
 from convt._micro_kernels cimport positions_out
 
@@ -30,16 +30,16 @@ cdef void list_outputs(
     BoxTable table, Py_ssize_t block, const real_t *weights, const real_t *bias, BlockOutputs *outputs,
 ) noexcept nogil:
     """The tiles of a block and the rows that they are written to; `weights` and `bias` are those of a group."""
-    cdef Py_ssize_t together = 2 if table.pairs else 1, per_target = 1 if table.pairs else table.inner_places
+    cdef Py_ssize_t per_target = table.inner_places if table.tile_classes == 1 else 1
     cdef Py_ssize_t first, i, j, columns, done, index, channel, place, n = 0
     cdef OutputTile *tile
-    for first from 0 <= first < table.classes.n by together:
+    for first from 0 <= first < table.classes.n by table.tile_classes:
         columns = table.columns(table.classes, block, first)
         done = index = channel = 0
         while done < columns:
             tile = outputs.tiles + n
             tile.rows = table.tile_width(columns - done)
-            for i in range(together):
+            for i in range(table.tile_classes):
                 tile.classes[i] = table.tap_class(table.classes, block, first + i, done, weights, bias)
             tile.targets = tile.rows // per_target
             for j in range(tile.targets):
@@ -58,14 +58,16 @@ cdef void list_outputs(
     outputs.weights, outputs.bias = <const char *> weights, <const char *> bias
 
 
-cdef void change_group(BlockOutputs *outputs, int classes, const char *weights, const char *bias) noexcept nogil:
+cdef void change_group(
+    BoxTable table, BlockOutputs *outputs, const char *weights, const char *bias
+) noexcept nogil:
     """The tiles of a block with the weights and bias of another group."""
     cdef Py_ssize_t n, i
     cdef tap_class_t *tile_class
     if outputs.bias == bias:  # of no taps there are no weights, which do not differ then
         return
     for n in range(outputs.n_tiles):
-        for i in range(classes):
+        for i in range(table.tile_classes):
             tile_class = &outputs.tiles[n].classes[i]
             tile_class.w = <const char *> tile_class.w + (weights - outputs.weights)
             tile_class.bias = <const char *> tile_class.bias + (bias - outputs.bias)
@@ -109,7 +111,7 @@ cdef struct RowParts:
 
 cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const Box *box) noexcept nogil:
     cdef Py_ssize_t last = table.n_axes - 1, item = table.item, rows_bytes
-    cdef Py_ssize_t whole = table.lanes  # rows that make whole vectors
+    cdef Py_ssize_t strip = table.strip_vectors, whole = table.lanes  # rows that make whole vectors
     cdef RowParts parts
     parts.vectors = parts.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
     parts.some_lines = SHORT_LINES if parts.vectors < SHORT_LINE else max(1, table.chunk_vectors // parts.vectors)
@@ -123,12 +125,11 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
     elif operands.in_lines:
         rows_bytes = table.axes[last, OUTPUT] * item * table.axes[last - 1, STRIDE]
         parts.some_lines = max(parts.some_lines, LONG_ROW // rows_bytes + 1)
-        parts.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // table.near * table.near
-        parts.chunk_vectors += table.near
+        parts.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // strip * strip + strip
         if parts.vectors < 2 * parts.chunk_vectors:
             parts.chunk_vectors = parts.vectors
-    elif operands.in_strips and parts.vectors % table.tile_vectors:  # one or two vectors left make tiles across lines
-        parts.some_lines = max(parts.some_lines, table.tile_vectors)
+    elif operands.in_strips and parts.vectors % table.one_pass_vectors:  # one or two left make tiles across lines
+        parts.some_lines = max(parts.some_lines, table.one_pass_vectors)
     return parts
 
 
@@ -138,12 +139,12 @@ cdef inline Py_ssize_t whole_vectors(BoxTable table, Py_ssize_t cells) noexcept 
 
 
 cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_ssize_t left) noexcept nogil:
-    """Cells of the next strip of a line of which so many are left: `near` vectors at most. Rows that are joined leave
-    two vectors rather than one, if strips are wider."""
-    cdef Py_ssize_t most = table.near * table.lanes
-    if operands.joined_rows and table.near > 2 and most < left <= most + table.lanes:
+    """Cells of the next strip of a line of which so many are left. Rows that are joined leave two vectors rather than
+    one, if strips are wider."""
+    cdef Py_ssize_t strip = table.strip_vectors, most = strip * table.lanes
+    if operands.joined_rows and strip > 2 and most < left <= most + table.lanes:
         most -= table.lanes
-    elif operands.in_strips and not operands.joined_rows and table.near % 2 and table.lanes < left <= 2 * table.lanes:
+    elif operands.in_strips and not operands.joined_rows and strip % 2 and table.lanes < left <= 2 * table.lanes:
         # Across lines they fill the strip, as two do not: six layers of rows of 32 and 44 to 56 channels took 0.98 of
         # the time. Along one line it makes no difference. Three and more that are left are taken at once: in parts that
         # fill strips across lines, images 80 wide of 64 channels took 1.05 times as long.
@@ -152,10 +153,11 @@ cdef inline Py_ssize_t strip_cells(BoxTable table, const Operands *operands, Py_
 
 
 cdef inline Py_ssize_t lines_of_strip(BoxTable table, Py_ssize_t cells) noexcept nogil:
-    """Lines of so many cells that make about `near` vectors: tiles lie across whole numbers of lines. 64 to 3 channels,
+    """Lines of so many cells that make about a strip: tiles lie across whole numbers of lines. 64 to 3 channels,
     kernel 4, 32 x 32, took 0.82 of the time it took with tiles over some lines twice."""
-    cdef Py_ssize_t lines = max(1, table.near * table.lanes // whole_vectors(table, cells))
-    return lines if lines <= table.tile_vectors else lines // table.tile_vectors * table.tile_vectors
+    cdef Py_ssize_t lines = max(1, table.strip_vectors * table.lanes // whole_vectors(table, cells))
+    cdef Py_ssize_t across = table.one_pass_vectors
+    return lines if lines <= across else lines // across * across
 
 
 cdef inline void pack_strip(
@@ -210,7 +212,7 @@ cdef void leave_out_taps(
     cdef Py_ssize_t i, t, a, of_table, first, end, rows_axis = table.n_axes - 2
     cdef int64_t low, high
     cdef bint reads
-    for i in range(2 if table.pairs else 1):
+    for i in range(table.tile_classes):
         inside[i] = tile.classes[i]
         of_table = inside[i].tap_offset - &table.classes.tap_offset[0]
         first, end = 0, 0
@@ -235,12 +237,11 @@ cdef inline void write_tile(
     Py_ssize_t moved, bint stream,
 ) noexcept nogil:
     """Lines of outputs of a tile, so many bytes behind its targets; `classes` are its own, or a part of their taps."""
-    cdef int kind = SHARED_LOADS if table.shares_loads else TWO_CLASSES if table.pairs else ONE_CLASS
     cdef Py_ssize_t j
     cdef void *targets[MAX_ROWS]
     for j in range(tile.targets):
         targets[j] = <char *> tile.target[j] + moved
-    positions_out(table, tile.rows, kind, classes, lines, x, targets, stream)
+    positions_out(table, tile.rows, classes, lines, x, targets, stream)
 
 
 cdef void multiply_lines(
@@ -309,9 +310,9 @@ cdef void multiply_lines(
             for i in range(outputs.n_tiles):
                 # Each of the first tiles fetches another vector of the next strip, or two if tiles are few: 64 channels
                 # of 400x400 to 16, kernel 1, took 0.66 of the time.
-                part.soon = next_strip + i * part.soon_vector if source != NULL and i < table.tile_vectors else NULL
+                part.soon = next_strip + i * part.soon_vector if source != NULL and i < table.one_pass_vectors else NULL
                 part.soon_second = 0
-                if i + outputs.n_tiles < table.tile_vectors:
+                if i + outputs.n_tiles < table.one_pass_vectors:
                     part.soon_second = outputs.n_tiles * part.soon_vector
                 classes = &outputs.tiles[i].classes[0]
                 if bordered:
@@ -449,7 +450,7 @@ cdef void multiply_and_store(
             place += rows.idx[a] * steps[a]
         for group in range(box.groups):
             change_group(
-                outputs, 2 if table.pairs else 1, <const char *> (weights + group * table.group_weights),
+                table, outputs, <const char *> (weights + group * table.group_weights),
                 <const char *> (bias + group * table.group_biases),
             )
             multiply_rows(

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
 from convt._elements cimport BFLOAT16, DType, precision_of, read, write
-from convt._levels cimport MAX_AXES, kernels_for, real_t, tap_t
+from convt._levels cimport MAX_AXES, kernels_for, real_t
 
 
 cdef struct Operands:
@@ -38,19 +38,6 @@ cdef struct Box:
     int64_t begin[MAX_AXES]
     int64_t size[MAX_AXES]
     int64_t shared  # places on axis 1 that the box before had too: their input or its products are kept
-
-
-# What a thread computes a box in; elements are of the type that sums are made in.
-cdef struct Scratch:
-    void *input
-    void *panel  # of weights that are used once, packed or widened
-    void *products
-    void *sums
-    void *square  # MAX_LANES x MAX_LANES elements
-    const void **rows  # one for each place, or tap of a class
-    Py_ssize_t *steps  # one for each place
-    tap_t *run_taps  # one for each tap of a class
-    tap_t *tile_taps  # likewise
 
 
 cdef inline Py_ssize_t array_axis(Py_ssize_t a) noexcept nogil:

@@ -6,10 +6,10 @@ Of one pass, lines of sums or, of words, of outputs, which wait for that (`write
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport (
-    Box, Operands, Scratch, array_axis, count_runs, find_row, output_item, row_of_outputs, rows_follow, write_line,
+    Box, Operands, array_axis, count_runs, find_row, output_item, row_of_outputs, rows_follow, write_line,
     write_outputs,
 )
-from convt._box_table cimport OUTPUT, STRIDE, BoxTable
+from convt._box_table cimport OUTPUT, STRIDE, BoxTable, Scratch
 from convt._elements cimport BFLOAT16, write
 from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, kernels_for, lines_t, real_t
 from convt._micro_kernels cimport transpose

@@ -52,6 +52,19 @@ cdef class ClassList:
     cdef Py_ssize_t places(self, Py_ssize_t i) noexcept nogil
 
 
+# What a thread computes a box in; elements are of the type that sums are made in.
+cdef struct Scratch:
+    void *input
+    void *panel  # of weights that are used once, packed or widened
+    void *products
+    void *sums
+    void *square  # MAX_LANES x MAX_LANES elements
+    const void **rows  # one for each place, or tap of a class
+    Py_ssize_t *steps  # one for each place
+    tap_t *run_taps  # one for each tap of a class
+    tap_t *tile_taps  # likewise
+
+
 cdef class BoxTable:
     cdef const convt_level *level
     cdef const halves_t *halves  # conversions of what is stored
@@ -76,7 +89,8 @@ cdef class BoxTable:
     cdef Py_ssize_t beyond  # places that merged taps multiply by zeros behind the last one
     cdef Py_ssize_t input_chunks  # of input channels that pieces are multiplied of at once, the last filled or not
     cdef Py_ssize_t half_tile  # columns, lanes along channels, up to which half vectors of them are multiplied
-    cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, line, depth, places, inner_places
+    cdef Py_ssize_t lanes, most_sums, whole_tile, x_step, depth, places, inner_places
+    cdef Py_ssize_t product_step  # columns first along positions: from one column's products to the next one's
     cdef Py_ssize_t gap  # places from one position of a tile to the next, with lanes along channels; as `Cells.gap`
     cdef Py_ssize_t list_size  # of a list of places or of a class's taps
     cdef int pieces  # of an element in tiles
@@ -102,7 +116,8 @@ cdef class BoxTable:
     # channel, widened, or two joined to words, and of those of a tile register, lanes along outputs.
     cdef Py_ssize_t block_weights, wide_size, turned_size
     cdef readonly bint one_pass  # sums in registers are written as outputs, where rows of these are contiguous
-    cdef bint pairs  # so are those of two classes in turn, the even and the odd outputs of a row
+    cdef int kind  # what a tile consists of then: of two classes, the even and the odd outputs of a row
+    cdef Py_ssize_t tile_classes  # 1 or 2
     # In one pass only: of one input channel, classes of whole rows of places, some taps of which are not for all of
     # them; `users` has of a class's tap a bit for each row of a tile, `runs` is as `convt.shared_loads.runs_of_lines`.
     cdef readonly bint shares_loads
@@ -115,10 +130,10 @@ cdef class BoxTable:
     # Columns first along positions: positions of the widest tile, which a line of fewer is read beyond, and of the
     # shortest line that is multiplied in place.
     cdef Py_ssize_t widest_tile, least_line
-    cdef Py_ssize_t joined_step  # from one column's products to the next one's, before they are set apart
+    cdef Py_ssize_t joined_step  # the same before they are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
-    cdef Py_ssize_t tile_vectors  # of a whole tile in one pass, or more where loads are shared
-    cdef readonly Py_ssize_t near  # of these, by all tiles of a block in turn: a strip
+    cdef Py_ssize_t one_pass_vectors  # of a whole tile in one pass, or more where loads are shared
+    cdef readonly Py_ssize_t strip_vectors  # of these, by all tiles of a block in turn
     cdef readonly bint strips  # input is packed strip by strip
     cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x and y allow it
     cdef bint rows_are_vectors  # where rows may be joined: those of outputs are whole vectors
@@ -133,6 +148,7 @@ cdef class BoxTable:
     cdef Py_ssize_t group_weights, group_biases, kernel
     cdef Py_ssize_t positions  # of a full box's sums, and, lanes along positions, from one column to the next
     cdef Py_ssize_t input_size, sums_size, products_size, panel_size  # elements of scratch
+    cdef readonly size_t workspace  # bytes of scratch per thread
 
     cdef set_work(self, work)
     cdef set_layout(self, layout)
@@ -144,6 +160,7 @@ cdef class BoxTable:
     cdef set_portions(self)
     cdef list_offsets(self)
     cdef size_scratch(self, bint halves)
+    cdef size_t lay_out(self, size_t memory, Scratch *scratch) noexcept nogil
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
     cdef tap_class_t tap_class(

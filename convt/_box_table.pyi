@@ -13,16 +13,15 @@ class BoxTable:
     shares_loads: bool
     by_rows: bool
     leaves_out_taps: bool
-    near: int
+    strip_vectors: int
     strips: bool
     joins_rows: bool
     groups_together: int
     merged_kernel: np.ndarray | None
+    workspace: int
 
-    def __init__(self, work: Work, in_panels: bool) -> None: ...
+    def __init__(self, work: Work) -> None: ...
     @property
     def packed_elements(self) -> tuple[int, int]: ...
     @property
     def packing_digest(self) -> bytes: ...
-    @property
-    def workspace(self) -> int: ...

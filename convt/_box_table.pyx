@@ -7,8 +7,8 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE,
-    PAIRS_CHANNELS, PIECE_STEP, TILE_CHANNELS, TWO_CLASSES, find_level, out_vectors, tap_class_t, tap_t, tile_vectors,
+    CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE, PIECE_STEP, SHARED_LOADS,
+    TILE_CHANNELS, TWO_CLASSES, TWO_CLASSES_CHANNELS, find_level, out_vectors, tap_class_t, tap_t, tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, sets_wait
@@ -77,6 +77,13 @@ cdef class ClassList:
         return self.first_place[i + 1] - self.first_place[i]
 
 
+cdef inline void *carve(size_t *memory, size_t size) noexcept nogil:
+    """The next `size` bytes, in whole cache lines."""
+    cdef size_t part = memory[0]
+    memory[0] += (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+    return <void *> part
+
+
 @cython.final
 cdef class BoxTable:
     """A box layout as the loops read it, with the channels of a group cut into blocks.
@@ -84,15 +91,11 @@ cdef class BoxTable:
     Parameters
     ----------
     work : convt.work.Work
-    in_panels : bool
-        Along channels: weights are read as they were given while a box is computed, of columns first in their own
-        order, otherwise packed a block at a time.
     """
 
-    def __init__(self, work, bint in_panels):
+    def __init__(self, work):
         # Each step reads what those before it set; `set_portions` changes the x_step that taps' offsets are made by.
         layout = work.layout
-        self.in_panels = in_panels
         self.set_work(work)
         self.set_layout(layout)
         self.set_steps()
@@ -105,7 +108,7 @@ cdef class BoxTable:
         if self.one_pass and not self.pieces:
             self.count_output_tiles()
             self.size_strips()
-            self.border_lines = 1 if layout.rows_fill_tiles(work.limits) else self.tile_vectors
+            self.border_lines = 1 if layout.rows_fill_tiles(work.limits) else self.one_pass_vectors
         self.list_offsets()
         self.size_scratch(ITEMSIZE[work.dtype] == 2)
 
@@ -118,6 +121,7 @@ cdef class BoxTable:
         self.along_channels, self.columns_first = path.along_channels, path.columns_first
         self.along_groups = path.along_groups
         self.pieces = work.pieces if path.tiles else 0
+        self.in_panels = work.in_panels
         self.by_rows, self.tile_height = path.by_rows, work.tile_height
         self.words = path.words
         self.guarded = path.in_pieces
@@ -176,7 +180,7 @@ cdef class BoxTable:
         elif self.along_channels:
             self.x_step = self.odd_vectors(self.depth, 0)
         else:
-            self.line = self.odd_vectors(self.input_elements, self.slack())
+            self.product_step = self.odd_vectors(self.input_elements, self.slack())
             self.positions = self.odd_vectors(self.positions, self.slack())
             # What a tile reads past a channel's input may be the next one's, as it goes nowhere.
             self.x_step = self.odd_vectors(self.input_elements, 0)
@@ -206,9 +210,11 @@ cdef class BoxTable:
         """Rows of tiles whose sums are written as outputs. Returns the classes of places, cut for these tiles."""
         classes = layout.classes
         (
-            self.one_pass, self.pairs, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
+            self.one_pass, two_classes, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
             whole_lines, self.leaves_out_taps,
         ) = one_pass
+        self.kind = TWO_CLASSES if two_classes else SHARED_LOADS if self.shares_loads else ONE_CLASS
+        self.tile_classes = 2 if two_classes else 1
         if self.joins_rows and self.rows_are_vectors and self.inner_places not in (2, 4):
             raise ValueError(f"one_pass: rows of whole vectors of {self.inner_places} places a cell cannot be joined")
         if whole_lines:
@@ -227,7 +233,7 @@ cdef class BoxTable:
                 ],
                 dtype=np.uint8,
             )
-        if self.pairs and (self.in_channels <= PAIRS_CHANNELS or self.most_sums < MANY_SUMS):
+        if two_classes and (self.in_channels <= TWO_CLASSES_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers
         if self.one_pass and self.inner_places > 2 and not (self.pieces or self.shares_loads):
             self.together = self.inner_places
@@ -321,6 +327,21 @@ cdef class BoxTable:
             self.groups_together = max(1, GROUPS_BYTES // (self.x_step * self.item))
         self.input_size, self.panel_size = self.count_input(), self.count_panel()
         self.sums_size, self.products_size = self.count_sums(), self.count_products()
+        cdef Scratch parts
+        self.workspace = self.lay_out(0, &parts)
+
+    cdef size_t lay_out(self, size_t memory, Scratch *scratch) noexcept nogil:
+        """The parts of a thread's memory, which begins with a cache line. Returns the place behind them."""
+        scratch.input = carve(&memory, self.input_size * self.item)
+        scratch.panel = carve(&memory, self.panel_size * self.item)
+        scratch.products = carve(&memory, self.products_size * self.item)
+        scratch.sums = carve(&memory, self.sums_size * self.item)
+        scratch.square = carve(&memory, MAX_LANES * MAX_LANES * self.item)
+        scratch.rows = <const void **> carve(&memory, self.list_size * sizeof(void *))
+        scratch.steps = <Py_ssize_t *> carve(&memory, self.list_size * sizeof(Py_ssize_t))
+        scratch.run_taps = <tap_t *> carve(&memory, self.list_size * sizeof(tap_t))
+        scratch.tile_taps = <tap_t *> carve(&memory, self.list_size * sizeof(tap_t))
+        return memory
 
     @property
     def packed_elements(self):
@@ -339,17 +360,6 @@ cdef class BoxTable:
         if self.merged_kernel is not None:
             digest.update(self.merged_kernel.tobytes())
         return digest.digest()
-
-    @property
-    def workspace(self):
-        """Scratch bytes per thread."""
-        return (
-            (self.input_size + self.panel_size + self.sums_size + self.products_size)
-            * self.item
-            + MAX_LANES * MAX_LANES * sizeof(double)
-            + self.list_size * (sizeof(void *) + sizeof(Py_ssize_t) + 2 * sizeof(tap_t))
-            + 8 * CACHE_LINE
-        )
 
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:
         return min(self.block, self.out_channels - block * self.block)
@@ -414,8 +424,8 @@ cdef class BoxTable:
     cdef count_output_tiles(self):
         """See that there is room for the tiles of a block, as `list_outputs` of _box_one_pass lists them; block 0 has
         as many as any."""
-        cdef Py_ssize_t i, left, tiles = 0, together = 2 if self.pairs else 1
-        for i from 0 <= i < self.classes.n by together:
+        cdef Py_ssize_t i, left, tiles = 0
+        for i from 0 <= i < self.classes.n by self.tile_classes:
             left = self.columns(self.classes, 0, i)
             while left > 0:
                 left -= self.tile_width(left)
@@ -426,14 +436,14 @@ cdef class BoxTable:
     cdef void size_strips(self):
         """Vectors of positions that are multiplied in one pass by one tile of a block and then by the next."""
         cdef Py_ssize_t columns = self.columns(self.classes, 0, 0), rows = self.tile_width(columns)
-        cdef int kind = TWO_CLASSES if self.pairs else ONE_CLASS
-        cdef Py_ssize_t width = out_vectors(self.most_sums, rows, kind, 1 if self.shares_loads else self.inner_places)
+        cdef Py_ssize_t places = 1 if self.shares_loads else self.inner_places
+        cdef Py_ssize_t width = out_vectors(self.most_sums, rows, self.kind, places)
         cdef Py_ssize_t vector_bytes = max(1, self.depth * self.lanes * self.item)
-        self.tile_vectors = width
-        self.near = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
-        if rows < columns or self.classes.n > (2 if self.pairs else 1):
+        self.one_pass_vectors = width
+        self.strip_vectors = self.chunk_vectors = max(CHUNK, CHUNK_VECTORS // max(1, self.depth))
+        if rows < columns or self.classes.n > self.tile_classes:
             # Whole tiles wide, however many channels.
-            self.near = min(self.near, max(1, NEAR_BYTES // vector_bytes // width) * width)
+            self.strip_vectors = min(self.strip_vectors, max(1, NEAR_BYTES // vector_bytes // width) * width)
 
     cdef Py_ssize_t more_positions(self) noexcept nogil:
         """Positions beyond a box's that tiles read and write; along positions lines are padded for them."""
@@ -467,7 +477,7 @@ cdef class BoxTable:
         if not self.columns_first:
             return 0
         if not self.along_channels:
-            return n * self.line + MOST_TILE_VECTORS * self.lanes
+            return n * self.product_step + MOST_TILE_VECTORS * self.lanes
         if self.in_panels:
             return n * (self.input_elements + self.more_positions() + 1) + self.lanes
         return n * (self.input_elements + self.more_positions())

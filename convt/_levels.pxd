@@ -11,7 +11,7 @@ cpdef enum:
     ONE_PASS_COLUMNS = 128  # of a block in tile registers that are written in one pass
     # Input channels up to which places of two classes are written in one pass, rows filled or not, half as many rows of
     # each class at once.
-    PAIRS_CHANNELS = 32
+    TWO_CLASSES_CHANNELS = 32
     MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
     SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0

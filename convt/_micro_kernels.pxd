@@ -23,10 +23,12 @@ cdef inline void multiply_positions(
 
 
 cdef inline void positions_out(
-    BoxTable table, Py_ssize_t rows, int kind, const tap_class_t *classes, const lines_t *lines, const real_t *x,
+    BoxTable table, Py_ssize_t rows, const tap_class_t *classes, const lines_t *lines, const real_t *x,
     void **targets, bint stream,
 ) noexcept nogil:
     if real_t is float and table.words:
-        table.level.tiles.word_positions_out(rows, kind, table.inner_places, classes, lines, x, targets, stream)
+        table.level.tiles.word_positions_out(rows, table.kind, table.inner_places, classes, lines, x, targets, stream)
     else:
-        kernels_for(table.level, x).positions_out(rows, kind, table.inner_places, classes, lines, x, targets, stream)
+        kernels_for(table.level, x).positions_out(
+            rows, table.kind, table.inner_places, classes, lines, x, targets, stream
+        )

@@ -21,7 +21,7 @@ from convt.geometry import Geometry
 from convt.merged_taps import MergedTaps, merge_taps
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
-from convt.tile_width import all_in_half_tiles, tile_vectors
+from convt.tile_width import all_in_half_tiles, column_vectors
 from convt.tiling import MOST_PLACES, BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
@@ -83,7 +83,6 @@ class Boxes(NamedTuple):
     work: Work
     scratch: ScratchLimits
     cycles: float
-    in_panels: bool = False  # weights that are used once are multiplied panel by panel
 
     @property
     def path(self) -> Path:
@@ -124,7 +123,7 @@ class Boxes(NamedTuple):
         if merged:
             cells = cells._replace(classes=merged.classes)
         budgets = input_budgets(path, in_channels * item, group_weights_bytes, cells.counts[-1] // limits.lanes)
-        vectors = tile_vectors(geometry, cells, dtype, path, limits, budgets[0])
+        vectors = column_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
         tile = positions_of_tile(path, vectors, limits, all_in_half_tiles(geometry, cells, path, limits))
@@ -185,10 +184,10 @@ class Boxes(NamedTuple):
         if self.work.merged:
             return None  # weights are put in order for it before
         if not path.columns_first:
-            return self._replace(in_panels=True) if self.blocks_fit_panels(threads) else None
-        if not self.columns_fit_panels:
-            return None
-        return self._replace(in_panels=True, work=replace(self.work, block=self.block_of_columns(threads)))
+            fits, block = self.blocks_fit_panels(threads), self.work.block
+        else:
+            fits, block = self.columns_fit_panels, self.block_of_columns(threads)
+        return self._replace(work=replace(self.work, in_panels=True, block=block)) if fits else None
 
     def blocks_fit_panels(self, threads: int) -> bool:
         """Whether `pack_whole_vectors` of _box_weights can pack the blocks, and threads get equal shares."""

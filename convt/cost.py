@@ -327,12 +327,12 @@ def channel_cycles(work: Work, block: int) -> float:
 def vectors_time(columns: int, vectors: int, limits: TileLimits, run: int = 1, far: bool = False) -> float:
     """What a tap of a `run` of so many columns takes in tiles of `vectors`, their weights far or not."""
     tiles, left = divmod(columns, vectors * limits.lanes)
-    rest = vectors_of(left, limits)
+    rest = vectors_of_columns(left, limits)
     of_whole, of_rest = (VECTOR_TIMES[max(int(v), 1 + limits.two_cycles)][run - 1] for v in (vectors, rest))
     return tiles * vectors * (FAR_VECTOR if far else of_whole) + rest * of_rest
 
 
-def vectors_of(columns: int, limits: TileLimits) -> float:
+def vectors_of_columns(columns: int, limits: TileLimits) -> float:
     """Vectors of so many columns, the last of which may be multiplied by half: as `BoxTable.tile_width`."""
     whole, rest = divmod(columns, limits.lanes)
     return whole + (HALF_TILE_TIME if 0 < rest <= limits.half_tile else rest > 0)

@@ -9,7 +9,7 @@ from convt._levels import (
     MANY_SUMS,
     MAX_OUTER,
     ONE_PASS_COLUMNS,
-    PAIRS_CHANNELS,
+    TWO_CLASSES_CHANNELS,
     TileLimits,
 )
 from convt.paths import Path
@@ -18,7 +18,7 @@ from convt.tiling import BoxLayout
 
 # Where registers are few, places of two classes are written in one pass if an output sums no more products than
 # these, channels times taps. By AVX2 up to 27 took 0.78 of the time (59 random layers), up to 54 1.0.
-PAIRS_PRODUCTS = 27
+TWO_CLASSES_PRODUCTS = 27
 SHORT_ROW = 4  # vectors: rows of fewer are short
 SHORT_ROWS_CHANNELS = 16  # up to which even short rows that do not fill their vectors are written in one pass
 STRIPS_CHANNELS = 128  # and up to which those are that nearly do, of cells that read one input each
@@ -36,8 +36,8 @@ MANY_PLACES_PRODUCTS = 2  # and the same of six and eight places a cell, as each
 # rows at once, where registers are many.
 FAR_ROWS_CHANNELS, FAR_ROWS_BYTES = 32, 1 << 23
 LINES_CHANNELS, LINES_BYTES = 64, 1 << 23  # of words up to which, and of results from which tiles fill cache lines
-# Or pairs of them, of words, from which on taps beyond the border are left out. 80 layers of 2 to 24 channels took
-# 0.98 of the time (float32 and bfloat16), those of one pair 1.01.
+# Input channels, or words of two, from which on taps beyond the border are left out. 80 layers of 2 to 24
+# channels took 0.98 of the time (float32 and bfloat16), those of one word 1.01.
 LEAVE_OUT_CHANNELS = 2
 INTERLEAVED_PLACES = (1, 2, 3, 4, 6, 8)  # a cell, that vectors interleave: PLACES_IN_REGISTERS of micro_common.h
 TILE_PLACES = (1, 2, 4, 8)  # and that tiles of pieces do
@@ -50,7 +50,7 @@ class OnePass(NamedTuple):
     Attributes
     ----------
     possible : bool
-    pairs : bool
+    two_classes : bool
         Two classes together make a row of outputs.
     shares_loads : bool
         Of one input channel, rows of outputs share what they read.
@@ -68,7 +68,7 @@ class OnePass(NamedTuple):
     """
 
     possible: bool = False
-    pairs: bool = False
+    two_classes: bool = False
     shares_loads: bool = False
     strips: bool = False
     joins_rows: bool = False
@@ -262,7 +262,7 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
     if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
     if rows.alternate:
-        return OnePass(True, pairs=True) if two_classes_suit(rows) else OnePass()
+        return OnePass(True, two_classes=True) if two_classes_suit(rows) else OnePass()
     rows_as_one = not layout.rows_are_runs and len(layout.axes) > 2  # through sums, with the zeros between them
     rows_as_one = rows_as_one and layout.most_taps > 1 and in_channels > SHORT_ROWS_CHANNELS
     rows_as_one = rows_as_one and rows.many_registers and not joins_rows
@@ -284,8 +284,8 @@ def two_classes_suit(rows: Rows) -> bool:
     if max(rows.block * len(c.places) for c in rows.layout.classes) <= 2:
         return True
     if rows.many_registers:
-        return rows.in_channels <= PAIRS_CHANNELS or ends_are_few(rows)
-    return rows.in_channels * rows.layout.most_taps <= PAIRS_PRODUCTS
+        return rows.in_channels <= TWO_CLASSES_CHANNELS or ends_are_few(rows)
+    return rows.in_channels * rows.layout.most_taps <= TWO_CLASSES_PRODUCTS
 
 
 def reads_one_place(layout: BoxLayout) -> bool:

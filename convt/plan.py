@@ -1,7 +1,6 @@
 """What runs: a plan deals boxes out in tasks, packs weights, calls the kernels and explains itself."""
 
 import math
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +28,7 @@ class Plan:
     ----------
     geometry : Geometry
     dtype, isa, path, reason : str
-    kind : {"panels", "tiles", "vectors", "native", "rows"}
+    kind : {"panels", "pieces", "vectors", "native", "rows"}
         What multiplies: a kind whose plans refuse an operand is replaced by the next.
     threads : int
     pack_key : tuple
@@ -128,12 +127,10 @@ class RowPlan(Plan):
 class BoxPlan(Plan):
     """The vectorised levels: boxes of cells, lanes along channels or positions, or in bfloat16 pieces."""
 
-    def __init__(
-        self, geometry: Geometry, dtype: str, isa: str, threads: int, reason: str, boxes: Boxes, once: bool
-    ) -> None:
-        super().__init__(geometry, dtype, isa, threads, reason)
-        # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
+    def __init__(self, geometry: Geometry, boxes: Boxes, threads: int, reason: str, once: bool) -> None:
         work = boxes.work
+        super().__init__(geometry, work.dtype, work.isa, threads, reason)
+        # Of the layout only numbers are kept: the lists of a large kernel take megabytes, and plans are cached.
         layout, path, coalesced = work.layout, work.path, work.geometry
         self.x_shape = (coalesced.batch, geometry.in_channels, *(a.input for a in coalesced.axes))
         self.y_shape = coalesced.output_shape
@@ -141,13 +138,13 @@ class BoxPlan(Plan):
         self.once = once
         self.block = work.block
         self.box, self.boxes, self.chain = layout.box, layout.boxes, layout.chain
-        self.table = BoxTable(work, boxes.in_panels)
-        self.kind = "panels" if boxes.in_panels else "tiles" if work.pieces else "vectors"
+        self.table = BoxTable(work)
+        self.kind = "panels" if work.in_panels else "pieces" if work.pieces else "vectors"
         self.pieces = work.pieces
         self.vectors = work.vectors if path.along_channels and not work.pieces else 0  # of a whole tile
         sliced = self.table.slice < geometry.group_inputs
         self.slice = self.table.slice if sliced else 0
-        self.dealt = deal(work, boxes.cycles, boxes.in_panels and not path.columns_first, threads)
+        self.dealt = deal(work, boxes.cycles, threads)
         self.threads = self.dealt.threads
         self.pack_key = (self.kind, path.name, work.block, work.pieces, self.table.packing_digest)
 
@@ -164,7 +161,7 @@ class BoxPlan(Plan):
             **({"one pass": True} if self.table.one_pass else {}),
             **({"shared loads": True} if self.table.shares_loads else {}),
             **({"groups": together} if together > 1 else {}),
-            **({"strip": self.table.near} if self.table.strips else {}),
+            **({"strip": self.table.strip_vectors} if self.table.strips else {}),
             **({"joined rows": True} if self.table.joins_rows else {}),
             **({"taps left out": True} if self.table.leaves_out_taps else {}),
             **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
@@ -175,7 +172,7 @@ class BoxPlan(Plan):
             "tasks": self.dealt.total,
         }
 
-    @cached_property
+    @property
     def workspace(self) -> int:
         return self.table.workspace
 

@@ -111,7 +111,7 @@ class Call(NamedTuple):
     def pieces(self) -> int:
         """bfloat16 pieces that an element is multiplied in; 0 if it is not."""
         pieces = pieces_of(self.dtype, self.precision)
-        return 0 if pieces > most_pieces(self.isa) or "tiles" in self.without else pieces
+        return 0 if pieces > most_pieces(self.isa) or "pieces" in self.without else pieces
 
     def threads_for(self, cycles: float) -> int:
         """Threads that are worth waking for work of so many cycles."""
@@ -168,7 +168,7 @@ def make_plan(call: Call) -> Plan:
     own = coalesce_axes(geometry) if once else product
     by_kernel = PathBoxes.of(own, call, paths) if own != product else None
     # Threads decide whether tiles or panels of them refuse an operand: no weights are multiplied in order then.
-    in_order = once and not call.without & {"panels", "tiles"}
+    in_order = once and not call.without & {"panels", "pieces"}
     cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
     reason = reason_of(call, cycles)
     rows = phase_rows_cycles(geometry)
@@ -208,7 +208,7 @@ def reason_of(call: Call, cycles: dict[Path, float]) -> str:
     reason = f"least estimate: {estimated or 'none'}"
     if call.has_few_single_positions:
         reason = "images of one position: packed once, in the order of native weights"
-    if "tiles" in call.without:
+    if "pieces" in call.without:
         reason = "bfloat16 pieces would lose magnitudes of these operands; " + reason
     return reason
 
@@ -222,18 +222,18 @@ def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], 
                 continue
             boxes = by_path[path]
             threads = call.threads_for(boxes.cycles + (boxes.packing_cycles if call.once else 0))
-            whole = BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, boxes, call.once)
+            whole = BoxPlan(call.geometry, boxes, threads, reason, call.once)
             if whole.workspace > MOST_WORKSPACE:
                 reason += f"; {path.name} would take more than {MOST_WORKSPACE >> 20} MB of scratch"
                 continue
             for panels in boxes_in_panels(call.geometry, boxes, cells, threads) if in_panels else ():
-                plan = BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, panels, call.once)
+                plan = BoxPlan(call.geometry, panels, threads, reason, call.once)
                 if plan.workspace <= MOST_WORKSPACE:
                     return plan
             shared = boxes.for_threads(cells, threads)
             if (shared.work.layout.box, shared.work.layout.chain) == (whole.box, whole.chain):
                 return whole
-            return BoxPlan(call.geometry, call.dtype, call.isa, threads, reason, shared, call.once)
+            return BoxPlan(call.geometry, shared, threads, reason, call.once)
     return None
 
 

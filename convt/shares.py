@@ -46,11 +46,11 @@ class Tasks(NamedTuple):
     together: int
 
 
-def deal(work: Work, cycles: float, packs_panels: bool, threads: int) -> Tasks:
-    """The tasks of a call of so many cycles for at most `threads` threads; `packs_panels` where blocks are packed
-    when they are multiplied."""
+def deal(work: Work, cycles: float, threads: int) -> Tasks:
+    """The tasks of a call of so many cycles for at most `threads` threads."""
     layout, group, blocks = work.layout, work.geometry.group, work.blocks
-    parts = even_parts(group, threads) if packs_panels else splits(layout, group, blocks, threads)
+    packs_blocks = work.in_panels and not work.path.columns_first  # when they are multiplied
+    parts = even_parts(group, threads) if packs_blocks else splits(layout, group, blocks, threads)
     threads = max(1, min(threads, layout.chains * group * parts))
     most_groups = SHARED_WEIGHTS * group // max(1, work.weights_bytes)
     groups = max(1, min(group, most_groups, layout.chains * group * parts // (TASKS_PER_THREAD * threads)))

@@ -28,7 +28,7 @@ def all_in_half_tiles(geometry: Geometry, cells: Cells, path: Path, limits: Tile
     return geometry.group_outputs * widest_class(geometry, cells, path) <= limits.half_tile
 
 
-def tile_vectors(
+def column_vectors(
     geometry: Geometry,
     cells: Cells,
     dtype: str,

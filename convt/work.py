@@ -42,6 +42,9 @@ class Work:
         Of the level's tiles.
     merged : MergedTaps, optional
         What the taps of the layout are made of.
+    in_panels : bool
+        Along channels: weights are read as they were given while the only box is computed, of columns first in
+        their own order, otherwise packed a block at a time.
     """
 
     geometry: Geometry
@@ -55,6 +58,7 @@ class Work:
     tile: Tile
     limits: TileLimits
     merged: MergedTaps | None = None
+    in_panels: bool = False
 
     @property
     def lanes(self) -> int:

@@ -61,7 +61,7 @@ def test_tables_have_room_for_so_many_tiles_of_a_block():
     geometry = Geometry(1, 1, 16, 2048, (Axis(40, 2, 2, 1, 0, 80),))
     work = boxes.Boxes.of(geometry, cut(geometry), "float32", isa.available()[-1], paths.POSITIONS, 0).work
     with pytest.raises(ValueError, match=r"^work: expected at most 64 tiles .* got 512"):
-        BoxTable(replace(work, block=2048), False)
+        BoxTable(replace(work, block=2048))
 
 
 @given(

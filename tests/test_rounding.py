@@ -74,7 +74,7 @@ def test_bits_of_what_a_pool_computes(images, bits, each_isa, monkeypatch):
     monkeypatch.setattr(planner, "CYCLES_PER_THREAD", 1)
     x, w = operands("float32", images)
     geometry = OnnxRules(w.shape, strides=[2, 2]).geometry(x.shape)
-    without = frozenset({"tiles"})  # which such magnitudes are not for
+    without = frozenset({"pieces"})  # which such magnitudes are not for
     chosen = planner.make_plan.__wrapped__(planner.Call(geometry, "float32", each_isa, 4, without=without))
     assert chosen.threads > 1
     expected, result = np.empty((2, *chosen.output_shape), np.float32)

@@ -77,16 +77,21 @@ def work(boxes, group=1, blocks=1, weights=1 << 10, outputs=1 << 20):
     """Boxes of a call whose weights and outputs take so many bytes."""
     geometry = SimpleNamespace(group=group)
     return SimpleNamespace(
-        layout=boxes, geometry=geometry, blocks=blocks, weights_bytes=weights, output_bytes=outputs
+        layout=boxes,
+        geometry=geometry,
+        blocks=blocks,
+        weights_bytes=weights,
+        output_bytes=outputs,
+        in_panels=False,
     )
 
 
 def test_groups_share_tasks_where_many_are_left():
     box = layout((1, 8, 8), (1, 8, 8))
-    assert deal(work(box, 256), 1e5, False, 2)[:3] == (16, 2, 16)
-    assert deal(work(box, 256), 1e5, False, 1)[:3] == (8, 1, 32)
-    assert deal(work(box, 15), 1e5, False, 2).groups == 1
-    assert deal(work(box, 256, weights=64 * SHARED_WEIGHTS), 1e5, False, 2).groups == 4
+    assert deal(work(box, 256), 1e5, 2)[:3] == (16, 2, 16)
+    assert deal(work(box, 256), 1e5, 1)[:3] == (8, 1, 32)
+    assert deal(work(box, 15), 1e5, 2).groups == 1
+    assert deal(work(box, 256, weights=64 * SHARED_WEIGHTS), 1e5, 2).groups == 4
 
 
 @pytest.mark.parametrize(
@@ -103,4 +108,4 @@ def test_a_thread_takes_its_share_at_once_where_it_finds_it_in_its_caches(
     rows, cycles, weights, outputs, together
 ):
     boxes = layout((1, rows, 8), (1, 2, 8))
-    assert deal(work(boxes, weights=weights, outputs=outputs), cycles, False, 2) == Tasks(4, 2, 1, 1, together)
+    assert deal(work(boxes, weights=weights, outputs=outputs), cycles, 2) == Tasks(4, 2, 1, 1, together)
