@@ -40,7 +40,7 @@ cdef void multiply_chunk(
         done = 0
         while done < n:
             tile = table.tile_width(n - done)
-            of = table.tap_class(table.products, block, i, done, weights, bias)
+            table.set_tap_class(table.products, block, i, done, weights, bias, &of)
             if real_t is float and table.pieces:
                 table.level.tiles.positions(
                     table.pieces, min(tile, n - done), size, of.taps, table.channel_pairs, input, x_step,

@@ -40,7 +40,7 @@ cdef void list_outputs(
             tile = outputs.tiles + n
             tile.rows = table.tile_width(columns - done)
             for i in range(table.tile_classes):
-                tile.classes[i] = table.tap_class(table.classes, block, first + i, done, weights, bias)
+                table.set_tap_class(table.classes, block, first + i, done, weights, bias, &tile.classes[i])
             tile.targets = tile.rows // per_target
             for j in range(tile.targets):
                 place = table.place_of_index[table.classes.first_place[first] + index]

@@ -163,8 +163,9 @@ cdef class BoxTable:
     cdef size_t lay_out(self, size_t memory, Scratch *scratch) noexcept nogil
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil
-    cdef tap_class_t tap_class(
-        self, ClassList classes, Py_ssize_t block, Py_ssize_t i, Py_ssize_t done, const void *weights, const void *bias
+    cdef void set_tap_class(
+        self, ClassList classes, Py_ssize_t block, Py_ssize_t i, Py_ssize_t done, const void *weights,
+        const void *bias, tap_class_t *of,
     ) noexcept nogil
     cdef Py_ssize_t tile_width(self, Py_ssize_t left) noexcept nogil
     cdef Py_ssize_t whole_tiles(self, Py_ssize_t vectors) noexcept nogil
