@@ -259,7 +259,7 @@ cdef void multiply_lines(
     cdef Py_ssize_t line, i, moved, item = output_item(table), outputs_before
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
     cdef bint stream = operands.stream and not operands.in_lines, copies, bordered = False
-    cdef lines_t part = lines[0], first
+    cdef lines_t part = lines[0]
     cdef const tap_class_t *classes
     cdef tap_class_t inside[2]
     cdef const char *strip = NULL
@@ -321,11 +321,11 @@ cdef void multiply_lines(
                 if i or not copies:
                     write_tile(table, outputs.tiles + i, classes, &part, x, moved, stream)
                     continue
-                first = part
-                first.x_line = row_step // <Py_ssize_t> sizeof(real_t)
-                first.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
-                first.packed, first.packed_line, first.packed_channel = x, part.x_line, part.x_channel
-                write_tile(table, outputs.tiles, classes, &first, <const real_t *> strip, moved, stream)
+                part.packed, part.packed_line, part.packed_channel = x, part.x_line, part.x_channel
+                part.x_line = row_step // <Py_ssize_t> sizeof(real_t)
+                part.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
+                write_tile(table, outputs.tiles, classes, &part, <const real_t *> strip, moved, stream)
+                part.packed, part.x_line, part.x_channel = NULL, part.packed_line, part.packed_channel
             line += part.count
         begin += cells
 
