@@ -247,7 +247,8 @@ cdef bint multiply_given(
     BoxTable table, const Operands *operands, const Box *box, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width,
     Py_ssize_t length, const Scratch *scratch, real_t *out,
 ) noexcept nogil:
-    """The products with a panel of weights that is not packed, some channels at a time, chains summed up behind it.
+    """The products with a panel of weights that is not packed, some channels at a time; chains behind the first
+    one are summed apart, behind the panel, and added.
 
     Returns whether they are not finite, as those of every position are if a weight is not.
     """

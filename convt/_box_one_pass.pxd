@@ -4,7 +4,7 @@ from convt._box_operands cimport Box, Operands
 from convt._box_table cimport MOST_OUTPUT_TILES, BoxTable
 from convt._levels cimport MAX_AXES, MAX_OUTER, MAX_ROWS, real_t, tap_class_t, tile_rows_t
 
-# A register tile of a class or, in pairs, of two, that is written as outputs.
+# A register tile of one class or of two that is written as outputs.
 cdef struct OutputTile:
     Py_ssize_t rows  # of sums of each class
     tap_class_t classes[2]

@@ -130,10 +130,10 @@ cdef class BoxTable:
     # Columns first along positions: positions of the widest tile, which a line of fewer is read beyond, and of the
     # shortest line that is multiplied in place.
     cdef Py_ssize_t widest_tile, least_line
-    cdef Py_ssize_t joined_step  # the same before they are set apart
+    cdef Py_ssize_t joined_step  # `product_step` before rows are set apart
     cdef Py_ssize_t chunk_vectors  # of positions that are multiplied in one pass before the next
     cdef Py_ssize_t one_pass_vectors  # of a whole tile in one pass, or more where loads are shared
-    cdef readonly Py_ssize_t strip_vectors  # of these, by all tiles of a block in turn
+    cdef readonly Py_ssize_t strip_vectors  # of positions, that all tiles of a block multiply in turn: a strip
     cdef readonly bint strips  # input is packed strip by strip
     cdef readonly bint joins_rows  # several rows of cells are multiplied as one line, where x and y allow it
     cdef bint rows_are_vectors  # where rows may be joined: those of outputs are whole vectors

@@ -491,5 +491,5 @@ cdef class BoxTable:
         if not self.in_panels:
             return 0
         if self.columns_first and self.in_channels > CHAIN and not self.pieces:
-            rows += self.input_elements  # whose sums of chains that ended wait there
+            rows += self.input_elements  # whose chains behind the first are summed there
         return rows * self.panel if self.columns_first else self.block_weights + self.wide_size + self.turned_size

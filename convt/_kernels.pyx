@@ -77,7 +77,6 @@ cdef class PhaseTable:
     cdef int64_t[::1] back
     cdef Py_ssize_t group, in_channels, out_channels
     cdef Py_ssize_t n_phases, rows, strips_per_row, outer_kernel
-    cdef Py_ssize_t longest  # kernel of an outer axis
 
     def __init__(self, geometry, phases):
         cdef Py_ssize_t a
@@ -90,11 +89,10 @@ cdef class PhaseTable:
         self.first_tap = np.cumsum([0] + [len(phase.taps) for phase in phases], dtype=np.int64)
         self.tap = np.array([k for phase in phases for k, _ in phase.taps], dtype=np.int64)
         self.back = np.array([back for phase in phases for _, back in phase.taps], dtype=np.int64)
-        self.rows = self.outer_kernel = self.longest = 1
+        self.rows = self.outer_kernel = 1
         for a in range(self.axes.shape[0] - 1):
             self.rows *= self.axes[a, OUTPUT]
             self.outer_kernel *= self.axes[a, KERNEL]
-            self.longest = max(self.longest, self.axes[a, KERNEL])
         a = self.axes.shape[0] - 1
         # Divide before multiplying: a stride near 2**63 must not overflow.
         self.strips_per_row = (self.axes[a, OUTPUT] - 1) // self.axes[a, STRIDE] // ROW_STRIP + 1
@@ -106,7 +104,7 @@ cdef class PhaseTable:
 
     def workspace(self, tile):
         """Scratch bytes per thread for channel tiles of `tile`, whatever the size of the image."""
-        return (tile + 1) * ROW_STRIP * sizeof(double) + (self.outer_kernel + self.longest) * sizeof(OuterTap)
+        return (tile + 1) * ROW_STRIP * sizeof(double) + self.outer_kernel * sizeof(OuterTap)
 
 
 cdef inline void fill(
@@ -137,17 +135,24 @@ cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
     return a // b + (a % b > 0)
 
 
+cdef inline int64_t input_of(PhaseTable table, Py_ssize_t axis, int64_t output, int64_t k) noexcept nogil:
+    """The input that meets an output of an axis by kernel position k; -1 for none."""
+    cdef int64_t distance = output + table.axes[axis, PAD] - k * table.axes[axis, DILATION]
+    cdef int64_t place = distance // table.axes[axis, STRIDE]
+    if distance < 0 or place * table.axes[axis, STRIDE] != distance or place >= table.axes[axis, INPUT]:
+        return -1
+    return place
+
+
 cdef Py_ssize_t list_outer_taps(
-    PhaseTable table, const RowOperands *operands, Py_ssize_t row, OuterTap *taps, OuterTap *of_axis,
-    Py_ssize_t *y_offset,
+    PhaseTable table, const RowOperands *operands, Py_ssize_t row, OuterTap *taps, Py_ssize_t *y_offset
 ) noexcept nogil:
-    """The outer kernel positions that reach output row `row`, and where the row lies in y: axis by axis, each of those
-    found before with every one `of_axis`, which has room for those of one.
+    """The outer kernel positions that reach output row `row`, and where the row lies in y: axis by axis, those of the
+    axes behind with every one of an axis.
 
     Returns the number of taps; they come in kernel order.
     """
-    cdef Py_ssize_t a, i, j, k, o, distance, found, step = 1, n = 1
-    cdef OuterTap tap
+    cdef Py_ssize_t a, i, k, o, found, nth, offset, kernel, step = 1, n = 1
     y_offset[0] = 0
     taps[0].kernel_index = taps[0].x_offset = 0
     for a in range(operands.spatial - 2, -1, -1):
@@ -156,19 +161,17 @@ cdef Py_ssize_t list_outer_taps(
         y_offset[0] += o * operands.y_strides[2 + a]
         found = 0
         for k in range(table.axes[a, KERNEL]):
-            distance = o + table.axes[a, PAD] - k * table.axes[a, DILATION]
-            if distance < 0:
-                break
-            if distance % table.axes[a, STRIDE] == 0 and distance // table.axes[a, STRIDE] < table.axes[a, INPUT]:
-                of_axis[found].kernel_index = k * step
-                of_axis[found].x_offset = distance // table.axes[a, STRIDE] * operands.x_strides[2 + a]
-                found += 1
+            found += input_of(table, a, o, k) >= 0
+        # From the last one on, so that the n of the axes behind, which the first one takes the place of, go last.
+        nth = found
+        for k in range(table.axes[a, KERNEL] - 1, -1, -1):
+            if nth and input_of(table, a, o, k) >= 0:
+                nth -= 1
+                offset, kernel = input_of(table, a, o, k) * operands.x_strides[2 + a], k * step
+                for i in range(n):
+                    taps[nth * n + i].kernel_index = taps[i].kernel_index + kernel
+                    taps[nth * n + i].x_offset = taps[i].x_offset + offset
         step *= table.axes[a, KERNEL]
-        for j in range(found - 1, -1, -1):  # from the last one on, so that the n of the axes behind go last
-            tap = of_axis[j]
-            for i in range(n):
-                taps[j * n + i].kernel_index = tap.kernel_index + taps[i].kernel_index
-                taps[j * n + i].x_offset = tap.x_offset + taps[i].x_offset
         n *= found
     return n
 
@@ -269,8 +272,7 @@ cdef void run_task(
     cdef Py_ssize_t n, of_row, row_offset
     cdef Strip strip
     cdef OuterTap *outer = <OuterTap *> scratch
-    cdef OuterTap *of_axis = outer + table.outer_kernel
-    cdef sum_t *sums = <sum_t *> (of_axis + table.longest)
+    cdef sum_t *sums = <sum_t *> (outer + table.outer_kernel)
     cdef const sum_t *tile_weights = &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL
     strip.x = (
         operands.x + image * operands.x_strides[0] + g * table.in_channels * operands.x_strides[1]
@@ -282,7 +284,7 @@ cdef void run_task(
     strip.tile, strip.channels = tile, min(tile, table.out_channels - t * tile)
     strip.outer = outer
     for n in range(band * strips // bands, (band + 1) * strips // bands):
-        strip.n_outer = list_outer_taps(table, operands, n // table.strips_per_row, outer, of_axis, &row_offset)
+        strip.n_outer = list_outer_taps(table, operands, n // table.strips_per_row, outer, &row_offset)
         strip.y = y + row_offset
         of_row = n % table.strips_per_row
         strip.begin = of_row * ROW_STRIP * stride

@@ -109,8 +109,8 @@ cdef extern from "levels.h" nogil:
         int most_weights
         int widest
         int narrowest
-    # Of floats or doubles, which are void here: the C compiler compares types where `kernels_for` these are called.
-    # Nothing of it may be stored.
+    # Of floats or doubles, which are void here: the C compiler compares types where `kernels_for` these are called, by
+    # the flags of setup.py. Nothing of it may be stored.
     ctypedef struct kernels_t "convt_kernels_f32":
         tile_sizes_t sizes
         void (*channels)(

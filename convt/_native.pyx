@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, kernels_for, real_t
+from convt._levels cimport CACHE_LINE, CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, kernels_for, real_t
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
@@ -49,8 +49,10 @@ def strip_size(columns, images, parts):
 
 
 def workspace(images, channels, strip, sum_bytes):
-    """Scratch bytes per thread, where a sum takes `sum_bytes`: of several chains one is summed apart."""
-    return min(images, NATIVE_IMAGES) * strip * (2 if channels > CHAIN else 1) * sum_bytes
+    """Scratch bytes per thread, whole cache lines, where a sum takes `sum_bytes`: of several chains one is summed
+    apart."""
+    size = min(images, NATIVE_IMAGES) * strip * (2 if channels > CHAIN else 1) * sum_bytes
+    return -(-size // CACHE_LINE) * CACHE_LINE
 
 
 cdef void store(

@@ -35,6 +35,8 @@ def integer(value: object, name: str, minimum: int) -> int:
             value = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             raise TypeError(f"{name}: expected an integer, got {shown(value)}") from None
+        except MemoryError:
+            raise
         except Exception as error:  # whatever the object's own conversion raises
             raise TypeError(f"{name}: expected an integer, got a {type(value).__name__}") from error
     if not minimum <= value <= INT64_MAX:
@@ -57,11 +59,13 @@ def integers(values: object, name: str, minimum: int, lengths: Sequence[int] | N
 
 def _as_sequence(values: object, name: str) -> Sequence:
     """`values`, neither text nor times, as a sequence; those of an array, which has a `tolist`, as Python's."""
-    times = getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M")
     try:
+        times = getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M")
         found = values.tolist() if hasattr(values, "tolist") and not times else values
         if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray):
             return tuple(found)
+    except MemoryError:
+        raise
     except Exception as error:  # whatever the object's own conversion raises
         raise TypeError(f"{name}: expected a sequence of integers, got a {type(values).__name__}") from error
     raise TypeError(f"{name}: expected a sequence of integers, got {shown(found)}")

@@ -69,7 +69,7 @@ def check_same_dtype(array: np.ndarray, name: str, other: np.ndarray, other_name
     """Both arrays have one dtype, byte order aside."""
     wanted = dtype_name(other.dtype)
     if dtype_name(array.dtype) != wanted:
-        raise TypeError(f"{name}: expected the dtype of {other_name}, {wanted}, got {shortened(array.dtype)}")
+        raise TypeError(f"{name}: expected the dtype of {other_name}, {wanted}, got {array.dtype}")
 
 
 def check_out(

@@ -57,8 +57,8 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
 
-/* What lanes along positions are multiplied by: the taps of one class of places and the weights and bias of some rows
- * of it. */
+/* What lanes along positions are multiplied by: the taps of one class of places, weights and bias of some rows of it.
+ */
 typedef struct {
     ptrdiff_t taps, before; /* the latter left out before the first of these, of a row at the border */
     const ptrdiff_t *tap_offset;
@@ -208,9 +208,7 @@ typedef struct {
                           ptrdiff_t x_step, const float *w, const float *bias, const convt_tile_rows *y);
     void (*row_out)(int pieces, const convt_tile_pair *pairs, ptrdiff_t positions, ptrdiff_t channels, const float *x,
                     ptrdiff_t x_step, const float *bias, const convt_output_row *y);
-    /* `copy_lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels; NULL where there are
-     * none.
-     */
+    /* `copy_lines`, `positions` and `positions_out` of CONVT_KERNELS for words of two channels, or NULL. */
     int (*word_lines)(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after, const char *even,
                       const char *odd, ptrdiff_t source_step, ptrdiff_t ahead, float *target, ptrdiff_t target_step,
                       uint32_t least, uint32_t most);

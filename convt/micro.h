@@ -504,8 +504,7 @@ static void NAME(stream_rows)(ptrdiff_t rows, ptrdiff_t n, ptrdiff_t places, con
 
 /* Lines of n elements of each channel, filled up to whole vectors with zeros: target[c*target_channel +
    i*target_step + ...] for line i; the steps of the source are in bytes, and so many `ahead` is fetched. All channels
-   in one call: of strips, which are short, one by one through `copy_lines` whole layers took up to 1.2 times as long.
- */
+   in one call: of strips, which are short, one by one through `copy_lines` layers took up to 1.2 times as long. */
 static void NAME(filled_lines)(ptrdiff_t channels, ptrdiff_t source_channel, ptrdiff_t count, ptrdiff_t source_step,
                                ptrdiff_t n, const char *source, ptrdiff_t ahead, REAL *target, ptrdiff_t target_channel,
                                ptrdiff_t target_step)

@@ -145,8 +145,8 @@ static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class
                             ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
 #define SUM_TILE(n, ahead, later)                                                                                      \
-    NAME(positions_chains)(CHAINS, n, VECTORS(n), of->taps, 0, of->tap_offset, channels, x + p, x_step, LANES, ahead,  \
-                           later, (NAME(strip)){0}, of->w, of->bias, sums)
+    NAME(positions_chains)(CHAINS, n, VECTORS(n), of->taps, of->before, of->tap_offset, channels, x + p, x_step,       \
+                           LANES, ahead, later, (NAME(strip)){0}, of->w, of->bias, sums)
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
         for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \

@@ -167,7 +167,7 @@ def make_plan(call: Call) -> Plan:
     # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
     own = coalesce_axes(geometry) if once else product
     by_kernel = PathBoxes.of(own, call, paths) if own != product else None
-    # Threads decide whether tiles or panels of them refuse an operand: no weights are multiplied in order then.
+    # Threads decide whether pieces or panels of them refuse an operand: no weights are multiplied in order then.
     in_order = once and not call.without & {"panels", "pieces"}
     cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
     reason = reason_of(call, cycles)

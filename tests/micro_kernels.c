@@ -416,7 +416,7 @@ static void report(const char *level, const char *kernel, int wrong)
                             (at < 0 || q >= 6 ? 7 : x[16 + q / places * (m + 5) + q % places * 4 * STEP + at % m]);    \
                     }                                                                                                  \
                 }                                                                                                      \
-        report(level, #REAL " accumulate, add_rows, biased_rows, lines, rows", wrong);                                 \
+        report(level, #REAL " accumulate, add_rows, biased_rows, copy_lines, stream_rows", wrong);                     \
         wrong = !k->all_finite(x, 100);                                                                                \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \
@@ -424,7 +424,7 @@ static void report(const char *level, const char *kernel, int wrong)
             wrong += k->all_finite(x, 100) != 0;                                                                       \
             x[i] = kept;                                                                                               \
         }                                                                                                              \
-        report(level, #REAL " finite", wrong);                                                                         \
+        report(level, #REAL " all_finite", wrong);                                                                     \
     }
 
 #define CONVT_KERNELS_OF(REAL) const kernels_##REAL *

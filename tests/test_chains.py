@@ -59,8 +59,10 @@ def test_chains_of_every_path(way, dtype, channels, kernel, attributes):
 
 @pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("size", "kind"), [((1, 1), "native"), ((3, 3), "panels")])
-def test_chains_of_one_call(level, dtype, size, kind, monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "path", "kind"), [((1, 1), None, "native"), ((3, 3), paths.CHANNEL_COLUMNS, "panels")]
+)
+def test_chains_of_one_call(level, dtype, size, path, kind, monkeypatch):
     ran = []
     for of_kind in (plan.NativePlan, plan.BoxPlan):
         run = of_kind.run
@@ -68,7 +70,7 @@ def test_chains_of_one_call(level, dtype, size, kind, monkeypatch):
             of_kind, "run", lambda self, *operands, run=run: ran.append(self) or run(self, *operands)
         )
     x, w = one_large_weight(dtype, 1, 1700, size, 40, (4, 4))
-    with forced((level, None)):
+    with forced((level, path)):
         y = convt.conv_transpose(x, w, strides=[4, 4])
     assert [found.kind for found in ran] == [kind]
     lost = absorbed(y, x, w, {"strides": [4, 4]})

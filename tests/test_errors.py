@@ -9,6 +9,17 @@ import convt
 X = np.ones((2, 4, 5, 6), np.float32)
 W = np.ones((4, 3, 3, 3), np.float32)
 B = np.ones(3, np.float32)
+X1 = np.ones((1, 4, 5), np.float32)
+
+
+class Broken:
+    def __array__(self, *args, **kwargs):
+        return np.array(["no numbers"])
+
+
+class Unwilling:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no")
 
 
 class Unreadable(list):
@@ -21,17 +32,12 @@ class Unreadable(list):
         raise RuntimeError("unreadable")
 
 
-X1 = np.ones((1, 4, 5), np.float32)
+class Peculiar(Unreadable):
+    """The same, whose dtype cannot be read."""
 
-
-class Broken:
-    def __array__(self, *args, **kwargs):
-        return np.array(["no numbers"])
-
-
-class Unwilling:
-    def __array__(self, *args, **kwargs):
-        raise RuntimeError("no")
+    @property
+    def dtype(self):
+        raise RuntimeError("peculiar")
 
 
 class Large:
@@ -91,6 +97,7 @@ ONNX = [
     ("strides are a class of arrays", TypeError, "strides:", {"strides": np.ndarray}),
     ("strides are times", TypeError, "strides:", {"strides": np.array([2, 2], "m8[ns]")}),
     ("strides cannot be read", TypeError, "strides:", {"strides": Unreadable([2, 2])}),
+    ("strides have no readable dtype", TypeError, "strides:", {"strides": Peculiar([2, 2])}),
     ("a stride cannot be read", TypeError, "strides[1]:", {"strides": [2, Unreadable()]}),
     ("strides are a mapping", TypeError, "strides:", {"strides": {0: 1, 1: 1}}),
     ("a stride exceeds int64", ValueError, "strides[0]:", {"strides": [2**63, 1]}),
@@ -371,8 +378,20 @@ def test_reference_has_the_operators_arguments_alone(argument):
 
 
 def test_messages_on_large_dtypes_stay_short():
-    with pytest.raises(TypeError, match=r"^x: expected a dtype") as caught:
-        convt.conv_transpose(np.zeros((1, 4, 5, 5), [(f"field{i}", "f4") for i in range(1000)]), W)
+    fields = np.zeros((1, 4, 5, 5), [(f"field{i}", "f4") for i in range(1000)])
+    for name, arguments in (("x", {"x": fields, "w": W}), ("out", {"x": X, "w": W, "out": fields})):
+        with pytest.raises(TypeError, match=f"^{name}: expected (a )?dtype") as caught:
+            convt.conv_transpose(**arguments)
+        assert len(str(caught.value)) < 400
+
+
+def test_messages_on_long_errors_stay_short():
+    class Verbose:
+        def __array__(self, *args, **kwargs):
+            raise RuntimeError("x" * 10**6)
+
+    with pytest.raises(TypeError, match=r"^x: expected an array") as caught:
+        convt.conv_transpose(Verbose(), W)
     assert len(str(caught.value)) < 400
 
 
