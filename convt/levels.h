@@ -57,8 +57,7 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 /* In place of a tap's offset: `channels` leaves the tap out, but not its weights. */
 #define CONVT_NO_TAP PTRDIFF_MIN
 
-/* What lanes along positions are multiplied by: the taps of one class of places, weights and bias of some rows of it.
- */
+/* What lanes along positions are multiplied by: taps of a class of places, weights and bias of some of its rows. */
 typedef struct {
     ptrdiff_t taps, before; /* the latter left out before the first of these, of a row at the border */
     const ptrdiff_t *tap_offset;
