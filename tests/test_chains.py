@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ways import VECTOR_LEVELS, assert_same_bits, forced
+from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, forced
 
 import convt
 from convt import paths, plan
@@ -57,7 +57,7 @@ def test_chains_of_every_path(way, dtype, channels, kernel, attributes):
     assert lost.max() <= LONGEST_CHAIN
 
 
-@pytest.mark.parametrize("level", VECTOR_LEVELS)
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("size", "path", "kind"), [((1, 1), None, "native"), ((3, 3), paths.CHANNEL_COLUMNS, "panels")]
