@@ -18,7 +18,8 @@ from setuptools.command.build_ext import build_ext
 
 # No -ffast-math: gcc before 13 would then switch subnormals off for the whole process that loads the library.
 # No -march: the build must run on every processor of the architecture.
-# Cython does not see pointers of another type than a micro-kernel's: `kernels_t` of _levels.pxd.
+# Cython does not check what pointers micro-kernels are given, which `kernels_t` of _levels.pxd has as void: the C
+# compiler does.
 FLAGS = ["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Werror=incompatible-pointer-types"]
 
 # Here, not at the head of modules, as those do not hold for the inline functions of .pxd files. Indices lie inside

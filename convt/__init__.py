@@ -1,6 +1,6 @@
 """convt: transposed convolution on CPUs: ONNX ConvTranspose and OpenVINO ConvolutionBackpropData.
 
-The way through the package, top to bottom; each floor knows only those below::
+The way through the package; each module knows only those behind it, in its line or further down::
 
     operators, functional     the public functions: arguments in, array out
     layer                     ConvTranspose: weights packed once, plans remembered by shape
@@ -27,8 +27,9 @@ The way through the package, top to bottom; each floor knows only those below::
     _native                   images of one position, with the weights as they are
     packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
-    levels.c, isa_*.c         their table, and the micro-kernels of each instruction set
-    micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors), micro_common.h (macros)
+    levels.h, levels.c, isa_*.c    their contract and table, and the micro-kernels of each instruction set
+    micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors), micro_common.h (macros),
+                              half.h and avx512_floats.h (conversions)
     phases                    which kernel positions meet which outputs of an axis
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
     arguments, dtypes         checks of arguments, and how errors quote them; the dtypes of arrays

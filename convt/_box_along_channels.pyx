@@ -70,7 +70,7 @@ cdef inline const tap_t *find_tile_taps(
     return at_end
 
 
-cdef inline int vectors_of_columns(BoxTable table, Py_ssize_t left) noexcept nogil:
+cdef inline int vectors_of_tile(BoxTable table, Py_ssize_t left) noexcept nogil:
     """Vectors of the next tile of the columns that are `left`; 0 for half a one."""
     return 0 if left <= table.half_tile else table.tile_width(left) // table.lanes
 
@@ -148,7 +148,7 @@ cdef void multiply_runs(
         step = table.padded(n) if table.columns_first else table.sums_step(n)
         done = 0
         while done < n:
-            tile, vectors = table.tile_width(n - done), vectors_of_columns(table, n - done)
+            tile, vectors = table.tile_width(n - done), vectors_of_tile(table, n - done)
             tiles = runs * gap * count_tiles(table, (length + gap - 1) // gap, tile)
             # Of runs of one tile each, of the same cells of their rows, what it meets at its ends is found once.
             one_tile = tiles == runs and gap == 1
@@ -232,7 +232,7 @@ cdef void multiply_panel(
     cdef const float *input = <const float *> scratch.input
     cdef const float *w = <const float *> scratch.panel
     while done < width:
-        tile, vectors = table.tile_width(width - done), vectors_of_columns(table, width - done)
+        tile, vectors = table.tile_width(width - done), vectors_of_tile(table, width - done)
         for t in range(tiles):
             p, p_end = tile_begin(table, length, tiles, t), tile_begin(table, length, tiles, t + 1)
             multiply_tile(

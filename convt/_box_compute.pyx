@@ -35,7 +35,7 @@ from convt._box_table cimport (
     BOX, CELLS, INPUT, ORIGIN, OUTPUT, REACH, BoxTable, Scratch, columns_gain_in_place,
 )
 from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, real_t, tile_rows_t
+from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, SET_STEP, real_t, tile_rows_t
 from convt._machine cimport begin_floating, end_floating, is_raised, raise_flag
 
 from convt._memory import WORKSPACES
@@ -48,7 +48,6 @@ cdef enum:
     # several outputs in a row: 0.957 and 0.977 of the time, 0.77 to 1.11 (41 layers on a Xeon with AMX, twice). Two
     # pieces 0.993, one place a cell 1.2, by rows of cells 1.05 (7 layers).
     PLACES_STREAM_BYTES = 1 << 21
-    SET_STEP = 1 << 10  # what is so many bytes apart, or a multiple, meets in four sets of a first-level cache or fewer
 
 
 cdef bint run_box(

@@ -16,8 +16,8 @@ from convt._box_operands cimport (
 from convt._box_output cimport write_joined, write_lines
 from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
 from convt._levels cimport (
-    CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, ONE_PASS_COLUMNS,
-    ROW_PLACES, SHORT_LINE, TILE_FLOATS, kernels_for, lines_t, output_row_t, real_t, shared_tap_t, tap_class_t,
+    CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, MOST_TILE_VECTORS,
+    ONE_PASS_COLUMNS, ROW_PLACES, TILE_FLOATS, kernels_for, lines_t, output_row_t, real_t, shared_tap_t, tap_class_t,
     tile_pair_t, tile_rows_t,
 )
 from convt._micro_kernels cimport positions_out
@@ -114,7 +114,9 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
     cdef Py_ssize_t strip = table.strip_vectors, whole = table.lanes  # rows that make whole vectors
     cdef RowParts parts
     parts.vectors = parts.chunk_vectors = (box.size[last] - 1) // table.lanes + 1
-    parts.some_lines = SHORT_LINES if parts.vectors < SHORT_LINE else max(1, table.chunk_vectors // parts.vectors)
+    parts.some_lines = max(1, table.chunk_vectors // parts.vectors)
+    if parts.vectors < MOST_TILE_VECTORS:
+        parts.some_lines = SHORT_LINES
     if operands.joined_rows:
         while whole % 2 == 0 and whole // 2 * box.size[last] % table.lanes == 0:
             whole //= 2
@@ -227,7 +229,6 @@ cdef void leave_out_taps(
                 first = first if end else t
                 end = t + 1
         inside[i].taps = max(end - first, min(1, inside[i].taps))
-        inside[i].before = first
         inside[i].tap_offset += first
         inside[i].w = <const char *> inside[i].w + first * table.depth * tile.rows * table.item
 
@@ -470,7 +471,7 @@ cdef void list_rows(
 ) noexcept nogil:
     """Where the rows of a box's outputs begin, those of channel 0 and of a cell's first places; what is one row in
     memory counts as one. `first` has room for a pointer per row of cells."""
-    cdef Py_ssize_t last = table.n_axes - 1, a, row, n = 1, merged = 1
+    cdef Py_ssize_t last = table.n_axes - 1, a, row, n = 1, as_one = 1
     cdef int64_t idx[MAX_AXES]
     cdef int64_t place[MAX_AXES]
     rows.precision = precision_in_place(operands, operands.y_strides[last + 1])
@@ -481,13 +482,13 @@ cdef void list_rows(
     for a in range(last):
         n *= box.size[a]
     if rows_follow(table, operands) and table.axes[last - 1, STRIDE] == 1:
-        merged = box.size[last - 1]
-    rows.width = merged * box.size[last]
+        as_one = box.size[last - 1]
+    rows.width = as_one * box.size[last]
     find_place(table, 0, place)
     find_row(table, box, 0, idx)
     for row in range(n):
-        if row % merged == 0:
-            first[row // merged] = (
+        if row % as_one == 0:
+            first[row // as_one] = (
                 row_at(table, operands, box, idx, place, 0)
                 + box.begin[last] * table.inner_places * operands.y_strides[last + 1]
             )

@@ -149,9 +149,9 @@ cdef void store_channels(
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
-    cdef Py_ssize_t group = 2 * line if operands.stream and operands.plain else line
-    cdef Py_ssize_t most = MOST_LINES * line if operands.many_lines else group
-    cdef Py_ssize_t unaligned = <size_t> y % (group * item) // item
+    cdef Py_ssize_t together = 2 * line if operands.stream and operands.plain else line
+    cdef Py_ssize_t most = MOST_LINES * line if operands.many_lines else together
+    cdef Py_ssize_t unaligned = <size_t> y % (together * item) // item
     cdef Py_ssize_t done = 0, n, rest, i
     cdef real_t *square = <real_t *> scratch.square
     cdef const real_t *sums[MOST_LINES * MAX_LINE]  # of the next outputs; more than floats have
@@ -166,10 +166,10 @@ cdef void store_channels(
         n = min(most, total - done)
         # Up to a boundary: from the first output on or, if that lies within a line, over a few once more.
         if operands.stream and unaligned and done == 0:
-            n = min(n, group if unaligned % line else group - unaligned)
-        elif operands.stream and unaligned % line and done == group:
+            n = min(n, together if unaligned % line else together - unaligned)
+        elif operands.stream and unaligned % line and done == together:
             done -= unaligned
-            n = min(group, total - done)
+            n = min(together, total - done)
             seek(table, row, done, row_outputs, sum_step, &cursor)
         rest = n % line
         if n > line:
@@ -330,7 +330,7 @@ cdef void store(
     to its sums."""
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
     cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
-    cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, merged = 1
+    cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, as_one = 1
     cdef Py_ssize_t a, position, width = table.block_width(block)
     cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
     cdef Py_ssize_t sum_step[MAX_AXES]
@@ -349,7 +349,7 @@ cdef void store(
     n = end - begin
     # One long row; along positions, if its sums follow each other too.
     if rows_follow(table, operands) and (table.along_channels or (stride == 1 and row_step * inner == n)):
-        merged = rows
+        as_one = rows
     for plane in range(planes):
         find_row(table, box, plane * cells, idx)
         position = 0
@@ -370,14 +370,14 @@ cdef void store(
                     sum_step, row_bytes, y,
                 )
             elif table.along_channels:
-                for row from 0 <= row < rows by merged:
+                for row from 0 <= row < rows by as_one:
                     store_channels(
-                        table, operands, width, bias + table.bias_offset[block, 0], row, n, merged * n, sum_step,
+                        table, operands, width, bias + table.bias_offset[block, 0], row, n, as_one * n, sum_step,
                         y + row * row_bytes, scratch,
                     )
             else:
                 store_positions(
-                    table, operands, width, sums_of_place, scratch.steps, rows // merged, merged * n, row_step,
+                    table, operands, width, sums_of_place, scratch.steps, rows // as_one, as_one * n, row_step,
                     row_bytes, y,
                 )
 

@@ -13,13 +13,14 @@ cdef enum:
     FEW_REGISTERS_PANEL_BYTES = 1 << 18
     GIVEN_CHANNELS = 64  # most that are multiplied as given, at once; 32 for many positions: 1.03 to 1.1 times as long
     PORTION_BYTES = 1 << 19  # of packed input, of half a second-level cache
-    # Vectors of positions, about; it divides by the widths of most tiles of `positions` and has the widest.
+    # Vectors of positions, about: a multiple of the widths of most tiles of `positions`, and no less than the widest.
     CHUNK = 12
     CHUNK_VECTORS = 192  # of packed input, for few channels
     WHOLE_LINES_ROWS = 6  # of a tile of four vectors
     SLICE_BYTES = 1 << 19  # of a tile's weights, that stay in the second-level cache beside what they multiply
-    # If those of tile registers are so many: nine layers of 1024 and more channels took 0.73 to 1.01 of the time, 0.90
-    # on average. Of float32, slices of twice the size took 1.03 to 1.2, slices of tiles of 384 KB 0.85 to 1.2 times.
+    # Of a slice, where a tile of tile registers has SLICE_BYTES: nine layers of 1024 and more channels took 0.73 to
+    # 1.01 of the time, 0.90 on average. Of float32, slices of twice the size took 1.03 to 1.2, slices of tiles of 384
+    # KB 0.85 to 1.2 times.
     PIECES_SLICE_BYTES = 3 << 15
     # Of packed input in a first-level cache of 48 KB, beside weights and outputs. Three times as much: 1.04 times as
     # long (7 layers of 64 to 256 channels), half as much: 1.01.
@@ -28,7 +29,6 @@ cdef enum:
     GROUPS_BYTES = 1 << 14
     TURNED_CHANNELS = 33  # of 32, as they would share few sets of the first-level cache otherwise
     MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block in one pass: as places, or as columns of several channels
-    SETS_BYTES = 1 << 10  # of which a multiple apart lie rows of sums that take turns in few sets of the caches
 
 cdef enum:
     INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
@@ -45,6 +45,7 @@ cdef class ClassList:
     cdef Py_ssize_t[::1] tap_offset  # from a cell's place in the packed input
     cdef int64_t[:, ::1] whole_taps  # as rows of `tap_t`, zeros not counted
     cdef int64_t[:, ::1] shifts  # [tap][spatial axis]
+    cdef int64_t[::1] chain  # channels that a chain of sums is of, with all their taps, lanes along positions
     cdef int64_t[::1] row_taps  # of a class, neighbours in a row of the input
 
     cdef Py_ssize_t taps(self, Py_ssize_t i) noexcept nogil

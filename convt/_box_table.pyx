@@ -7,8 +7,9 @@ from hashlib import blake2b
 import numpy as np
 
 from convt._levels cimport (
-    CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE, PIECE_STEP, SHARED_LOADS,
-    TILE_CHANNELS, TWO_CLASSES, TWO_CLASSES_CHANNELS, find_level, out_vectors, tap_class_t, tap_t, tile_vectors,
+    CACHE_LINE, CHAIN, MANY_SUMS, MAX_ROWS, MOST_TILE_VECTORS, MOST_TURNED, ONE_CLASS, PAGE, PIECE_STEP, SET_STEP,
+    SHARED_LOADS, TILE_CHANNELS, TWO_CLASSES, TWO_CLASSES_CHANNELS, find_level, out_vectors, tap_class_t, tap_t,
+    tile_vectors,
 )
 
 from convt._levels import lines_stream_bytes, sets_wait
@@ -62,6 +63,8 @@ cdef class ClassList:
         self.kernel_index = np.maximum(np.array(kernel or [0], dtype=np.int64), 0)
         shifts = np.array([shift for c in classes for shift in c.shifts] or [origin], dtype=np.int64)
         self.shifts = shifts
+        # Of single taps whole chains, which native weights have as well.
+        self.chain = np.maximum(CHAIN // np.maximum(np.diff(self.first_tap), 1), 1)
         self.row_taps = np.array([taps_of_row(c.shifts, gap) for c in classes], dtype=np.int64)
         self.tap_offset = ((shifts - origin) @ steps * scale).astype(np.intp)
         self.whole_taps = np.stack([self.tap_offset, np.zeros_like(self.tap_offset)], axis=1)
@@ -379,7 +382,7 @@ cdef class BoxTable:
         took 1.1 times as long (float32, AMX).
         """
         cdef Py_ssize_t first = classes.first_tap[i]
-        of.taps, of.before = classes.taps(i), 0
+        of.taps, of.chain = classes.taps(i), classes.chain[i]
         of.tap_offset = &classes.tap_offset[0] + first
         of.w = <const char *> weights + (self.weight_offset[block, i] + done * of.taps * self.depth) * self.item
         of.bias = <const char *> bias + (self.bias_offset[block, i] + done) * self.item
@@ -413,7 +416,7 @@ cdef class BoxTable:
         """Elements from the sums of `n` columns of a position to those of the next, lanes along channels: those that
         lie whole kilobytes apart would meet in few sets of the caches."""
         cdef Py_ssize_t step = self.padded(n)
-        return step + self.lanes if self.along_channels and step * self.item % SETS_BYTES == 0 else step
+        return step + self.lanes if self.along_channels and step * self.item % SET_STEP == 0 else step
 
     cdef Py_ssize_t odd_vectors(self, Py_ssize_t n, Py_ssize_t more) noexcept nogil:
         """Elements of the vectors that hold `n` and of some more, in an odd number: steps near a multiple of 4 KB would

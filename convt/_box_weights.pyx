@@ -46,8 +46,8 @@ cdef enum:
 cdef inline Py_ssize_t tap_offset(
     BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile, Py_ssize_t t, Py_ssize_t channel
 ) noexcept nogil:
-    """Where the weights of tap t of a tile of so many columns begin, for the slice that a channel is in: as if that
-    began with channel 0, of `tile` elements each."""
+    """From a tile's weights to those of tap t in the slice that a channel lies in, less those of the channels before
+    the slice: the channel's own lie `channel * tile` elements further."""
     cdef Py_ssize_t first = channel // table.slice * table.slice
     if table.pieces:
         return t * tile * table.pieces * MAX_LANES
@@ -409,7 +409,7 @@ cdef bint pack_small_groups(
     cdef Py_ssize_t n = table.in_channels * table.out_channels * table.kernel, group, block, i
     cdef const real_t *w = <const real_t *> array.first
     cdef Given given = array[0]
-    cdef real_t numbers[SMALL_GROUP]  # of the weights in their own order, and then of the bias: n, and no more
+    cdef real_t numbers[SMALL_GROUP]  # for the first group's weights in their own order, and for its bias: 1 to n
     cdef Py_ssize_t order[SMALL_GROUP]
     cdef Py_ssize_t bias_order[SMALL_GROUP]
     for i in range(n):

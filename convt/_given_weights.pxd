@@ -39,7 +39,7 @@ cdef struct Given:
 cdef inline void begin_columns(
     BoxTable table, Given *given, Py_ssize_t group, Py_ssize_t block, Py_ssize_t first, Py_ssize_t width
 ) noexcept nogil:
-    """From all weights to `width` of those of each input channel, from one of a block's on; none has been seen."""
+    """Narrow `given`, of all weights, to `width` columns of a block, from its column `first` on; none has been seen."""
     cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(double) if table.double else sizeof(float)
     given.channel_step = table.out_channels * table.kernel * item
     given.first += group * table.in_channels * given.channel_step + (block * table.block * table.kernel + first) * item

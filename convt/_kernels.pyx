@@ -7,8 +7,8 @@ inserted, no columns are built, and each output is summed in one place and writt
 
 An output row is cut into strips of at most ``ROW_STRIP * stride`` elements. A task is one image, one tile of
 output channels and a band of strips; ``prange`` deals the tasks out. A strip sums one phase of one tile at a
-time in a scratch that stays in L1. The order of a sum depends on nothing but the layer, so the bits do not
-depend on the number of threads.
+time in a scratch that stays in the first-level cache. The order of a sum depends on nothing but the layer, so the
+bits do not depend on the number of threads.
 
 float32 and float64 are summed in double, float16 and bfloat16 in float: the baseline of x86-64 has no FMA,
 and a float chain without it would round each product as well; the product of two floats is exact in double.
@@ -162,7 +162,8 @@ cdef Py_ssize_t list_outer_taps(
         found = 0
         for k in range(table.axes[a, KERNEL]):
             found += input_of(table, a, o, k) >= 0
-        # From the last one on, so that the n of the axes behind, which the first one takes the place of, go last.
+        # From the last position on: each round reads the n taps of the axes behind, which the first one's, that comes
+        # last, takes the place of.
         nth = found
         for k in range(table.axes[a, KERNEL] - 1, -1, -1):
             if nth and input_of(table, a, o, k) >= 0:
@@ -325,7 +326,7 @@ def run(
     ----------
     x, y : ndarray
         ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing, has elements.
-    weights : ndarray of float64 (float32 for the half types)
+    weights : ndarray of float64 (float32 for halves)
         ``(group, tiles, outer kernel, C/group, inner kernel, tile)``, as `convt.packing.pack_tiles` makes it.
     bias : ndarray of the weights' dtype
         ``(group, tiles, tile)``.

@@ -13,10 +13,11 @@ cpdef enum:
     # each class at once.
     TWO_CLASSES_CHANNELS = 32
     MOST_TURNED = 256  # kernel positions, of which 32 channels are transposed in the caches for tile registers
-    SHORT_LINE = 8  # vectors: as many as the tiles of `positions_out` have at most
     JOINED_LINE = 30  # vectors of rows that are joined: half took 1.025 times as long, twice 1.0
     LONG_ROW = 1 << 12  # bytes, of which the cache lines at both ends are few
-    ROW_STRIP = 256  # and elements: of 8 channels 16 KB of doubles, half of the smallest first-level cache around
+    # Outputs of a phase that `_kernels` sums at once: with 8 channels 16 KB of doubles, half of the smallest
+    # first-level cache around.
+    ROW_STRIP = 256
     CACHE_LINE = 64
 
 cdef extern from "levels.h" nogil:
@@ -30,8 +31,6 @@ cdef extern from "levels.h" nogil:
         MOST_ZEROS "CONVT_MOST_ZEROS"
         MOST_RUN "CONVT_MOST_RUN"
         MOST_TILE_VECTORS "CONVT_MOST_TILE_VECTORS"
-        MOST_LINES "CONVT_MOST_LINES"
-        NATIVE_IMAGES "CONVT_NATIVE_IMAGES"
         CHECKED_POSITIONS "CONVT_CHECKED_POSITIONS"
         PLACE_UNIT "CONVT_PLACE_UNIT"
         ROW_PLACES "CONVT_ROW_PLACES"
@@ -42,13 +41,15 @@ cdef extern from "levels.h" nogil:
     Py_ssize_t out_vectors "CONVT_OUT_VECTORS" (Py_ssize_t sums, Py_ssize_t rows, int kind, Py_ssize_t places)
     ctypedef struct tap_class_t "convt_tap_class":
         Py_ssize_t taps
-        Py_ssize_t before
+        Py_ssize_t chain
         const Py_ssize_t *tap_offset
         const void *w
         const void *bias
         const uint8_t *users
         const uint8_t *runs
     enum:
+        MOST_LINES "CONVT_MOST_LINES"
+        NATIVE_IMAGES "CONVT_NATIVE_IMAGES"
         SMALL_PRODUCTS "CONVT_SMALL_PRODUCTS"
         LARGE_PRODUCTS "CONVT_LARGE_PRODUCTS"
         ALL_PRODUCTS "CONVT_ALL_PRODUCTS"
@@ -237,6 +238,7 @@ ctypedef fused real_t:
 
 cdef enum:
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
+    SET_STEP = 1 << 10  # likewise in four sets or fewer
 
 # Whether the processor reads long rows best if nobody fetches them early: Zen 5 and later.
 cdef bint READS_AHEAD

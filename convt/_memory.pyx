@@ -27,7 +27,7 @@ cdef class Reserve:
     least : int
         Bytes from which a block is worth keeping.
     spare : float
-        How much of a request a block may have more than it.
+        How much larger than a request a block may be, as a part of the request.
     """
 
     cdef readonly list blocks

@@ -23,7 +23,7 @@ def shown(value: object) -> str:
 def shortened(text: object) -> str:
     """`text`, as that of a dtype or of another error, likewise."""
     text = str(text)
-    return text if len(text) <= 200 else text[:200] + "..."
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def integer(value: object, name: str, minimum: int) -> int:

@@ -10,7 +10,7 @@ from convt._memory import RESULTS, Reserve, bytes_to_line
 from convt.arguments import shortened, shown
 from convt.dtypes import DTYPES
 
-CACHE_LINE = 64
+CACHE_LINE = 64  # as in _levels, which an import does not load
 SMALL = 1 << 16  # bytes below which an array is not worth the microsecond that aligning it takes
 
 

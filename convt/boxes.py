@@ -10,7 +10,6 @@ from convt._levels import (
     MOST_TILE_VECTORS,
     MOST_TURNED,
     ROW_PLACES,
-    SHORT_LINE,
     TileLimits,
     multiplies_words,
     tile_limits,
@@ -60,8 +59,8 @@ FEW_BOX_CELLS = 32
 PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
 PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written by rows of so many
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
-MOST_GIVEN_POSITIONS = 64
-MOST_PANEL_COLUMNS = 1 << 15
+MOST_GIVEN_POSITIONS = 64  # of columns first with weights in the order given, but for tile registers
+MOST_PANEL_COLUMNS = 1 << 15  # of a block whose products are put in order
 # What columns first save of a call by multiplying weights in the order given, in cycles per byte of a weight in
 # the type of sums. Random layers that go another way so: float32 0.80 of the time (32 of 60), float64 0.77 (32 of
 # 60), bfloat16 0.85 (38 of 75), float32 by AVX2 0.79 (25 of 60). Of kernel = stride 0.76, 0.69 and 0.87 (40, of
@@ -363,7 +362,7 @@ def input_budgets(path: Path, place_bytes: int, weights_bytes: int, row_vectors:
     if path.tiles:
         small = not path.along_channels
     else:
-        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= SHORT_LINE)
+        small = weights_bytes <= SMALL_WEIGHTS_BYTES and (path.along_channels or row_vectors >= MOST_TILE_VECTORS)
     if path == CHANNELS and not small:
         return (max(INPUT_BYTES, min(DEEP_PLACES * place_bytes, 2 * INPUT_BYTES)),)
     return (SMALL_INPUT_BYTES if small else INPUT_BYTES,)

@@ -202,8 +202,8 @@ def pairs_packed(work: Work, places: float) -> float:
 
 
 def readings_of_box(work: Work) -> int:
-    """How often a box reads the weights: for every tile of positions if those of a tile of columns do not stay, as
-    slices of them do."""
+    """How often a box reads the weights: in tile registers for every tile of positions if those of a tile of
+    columns do not stay. Slices of them do, but the factors were fitted so."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path != CHANNEL_TILES:
         return 1
@@ -301,7 +301,7 @@ def listed_cycles(work: Work, shifts: Sequence[tuple[int, ...]], columns: int) -
 
 
 def channel_cycles(work: Work, block: int) -> float:
-    """Cycles to multiply a block of so many channels of a box, lanes along channels: two FMAs each."""
+    """Cycles to multiply a block of so many channels of a box, lanes along channels: two vectors a cycle."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
         products = work.in_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
@@ -352,7 +352,8 @@ def column_additions(work: Work, block: int) -> float:
 
 
 def position_cycles(work: Work, block: int) -> float:
-    """The same with lanes along positions, which load the input anew for every tap and tile."""
+    """Cycles to multiply a block of so many channels of a box, lanes along positions, which load the input anew
+    for every tap and tile."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
         columns = block * work.kernel
@@ -460,7 +461,7 @@ def positions_in_tiles(work: Work, rows: int) -> float:
 
 
 def row_cycles(work: Work, block: int) -> float:
-    """The same of rows of cells in tile registers."""
+    """Cycles to multiply a block of so many channels of a box row by row in tile registers."""
     layout, factors, height = work.layout, work.tile_factors, work.tile_height
     rows = math.prod(layout.box[:-1])
     tiles = math.ceil(layout.box[-1] / height) * (SHORT_TILE + (1 - SHORT_TILE) * height / work.lanes)
@@ -476,7 +477,8 @@ def row_cycles(work: Work, block: int) -> float:
 
 
 def tile_cycles(work: Work, block: int) -> float:
-    """The same of products of pieces: 16 positions by 16 columns a tile register, or as many in vectors."""
+    """Cycles to multiply a block of so many channels of a box in pieces: 16 positions by 16 columns a tile
+    register, or as many in vectors."""
     if work.path.by_rows:
         return row_cycles(work, block)
     layout, path, tile = work.layout, work.path, work.tile

@@ -146,9 +146,9 @@ class _Rules:
                 shapes = tuple(plain[i] for i in range(len(shapes)))
                 attributes |= {name: plain[name] for name in attributes if name != "names"}
             rules = cls(*shapes, **attributes)  # type: ignore[arg-type]
-            if key and len(cls.remembered) >= RULES_REMEMBERED:
-                cls.remembered.clear()
             if key:
+                if len(cls.remembered) >= RULES_REMEMBERED:
+                    cls.remembered.clear()
                 cls.remembered[key] = rules
         return rules  # type: ignore[return-value]
 

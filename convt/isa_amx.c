@@ -239,8 +239,8 @@ static void convt_amx_channels(int products, int pieces, int positions, int colu
             memcpy(out + i * out_step, part + i * step, columns * 16 * sizeof(float));
 }
 
-/* What `positions` of micro.h computes, likewise, for up to 32 outputs, filled up to one or two tiles, and one tap or
-   none: x is [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w
+/* What `positions` of micro_positions.h computes, likewise, for up to 32 outputs, filled up to one or two tiles, and
+   one tap or none: x is [16 places][32 channels][piece][pair of channels][16], x_step from 16 places to the next, w
    [32 channels][piece][row of 16 outputs] tiles. Nothing needs to be transposed. Without `bias` none is added. */
 static void convt_amx_positions(int pieces, int outputs, ptrdiff_t positions, ptrdiff_t taps, ptrdiff_t pairs,
                                 const float *x, ptrdiff_t x_step, const float *w, const float *bias, float *out,

@@ -30,7 +30,7 @@ PRECISIONS = ("highest", "high", "medium")
 SHAPES_KEPT = 64
 PACKED_KEPT = 8
 REFUSED_KEPT = 64
-# By `_begin`, where a layer is unpickled or copied.
+# What `_begin` sets, also where a layer is unpickled or copied.
 MADE_ANEW = ("_isa", "_dtype", "_ready", "_packed", "_refused")
 
 
@@ -183,8 +183,9 @@ class Layer:
         Parameters
         ----------
         x : array_like
-            ``(N, C, *I)``, the dtype of the weights. Any strides; copied only if unaligned, byte-swapped or where
-            axes that are computed as one, as those of a 1x1 kernel, do not follow each other in memory.
+            ``(N, C, *I)``, the dtype of the weights. Any strides; copied only if unaligned or byte-swapped, if an
+            image has one position, or where axes that are computed as one, as those of a 1x1 kernel, do not follow
+            each other in memory.
         out : ndarray, optional
             Where to put the result: its exact shape and dtype, writable, apart from `x` in memory.
 
@@ -203,7 +204,7 @@ class Layer:
         """
         return self._run(x, out, ())
 
-    def apply_once(self, x: object, out: object, *inputs: tuple[str, np.ndarray]) -> np.ndarray:
+    def _apply_once(self, x: object, out: object, *inputs: tuple[str, np.ndarray]) -> np.ndarray:
         """Apply a layer that reads its caller's own weights and bias, which `out` must not overlap either.
 
         `inputs` are further arrays, by name, for which that holds.

@@ -41,8 +41,8 @@ enum { CONVT_MOST_LINES = 4 /* cache lines of a row that `transpose` writes at o
     ((sums) / (rows) > CONVT_MOST_TILE_VECTORS ? CONVT_MOST_TILE_VECTORS : (sums) / (rows))
 _Static_assert(sizeof(convt_tap) == 2 * sizeof(int64_t), "BoxTable makes taps as rows of two int64_t");
 
-/* From one piece of 32 channels of a place to the next, unless all places of a piece follow each other; these have
-   whole numbers of so many channels. */
+/* Floats from one piece of 32 channels of a place to the next, unless all places of a piece follow each other: then
+   places have channels in multiples of CONVT_PLACE_UNIT. */
 enum { CONVT_PIECE_STEP = 16, CONVT_PLACE_UNIT = 8, CONVT_TILE_FLOATS = 256 /* of 16 rows of 16 pairs */ };
 /* Which products of pieces, and whether on top of sums that are begun. */
 enum { CONVT_SMALL_PRODUCTS = 1, CONVT_LARGE_PRODUCTS = 2, CONVT_ALL_PRODUCTS = 3, CONVT_BEGUN_SUMS = 4 };
@@ -59,7 +59,7 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 
 /* What lanes along positions are multiplied by: taps of a class of places, weights and bias of some of its rows. */
 typedef struct {
-    ptrdiff_t taps, before; /* the latter left out before the first of these, of a row at the border */
+    ptrdiff_t taps, chain; /* the latter: channels that a chain is of, with all their taps */
     const ptrdiff_t *tap_offset;
     const void *w, *bias; /* of REAL */
     /* Of one input channel: for each tap, which rows of a tile have it, a bit each, and how many taps from it on make a

@@ -25,19 +25,20 @@ typedef struct {
     ptrdiff_t soon_channel, soon_second;
 } NAME(strip);
 
-/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next; what lies
-   `ahead`, unless 0, is fetched into the first-level cache, and what lies `later` into the second-level one. */
+/* Lanes along positions: sums[r][v] = bias[r] + x[tap][c][v] * w[tap][c][r], x_vector from one v to the next, w_tap
+   from one tap's weights to the next one's; what lies `ahead`, unless 0, is fetched into the first-level cache, and
+   what lies `later` into the second-level one. */
 INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t taps, const ptrdiff_t *tap_offset,
                                  ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
                                  ptrdiff_t ahead, ptrdiff_t later, const NAME(strip) strip, const REAL *w,
-                                 const REAL *bias, VECTOR (*sums)[8])
+                                 ptrdiff_t w_tap, const REAL *bias, VECTOR (*sums)[8])
 {
     const char *soon = strip.soon;
     REAL *packed = strip.packed;
     UNROLLED (r, rows)
         UNROLLED (v, vectors)
             sums[r][v] = BROADCAST(bias[r]);
-    for (ptrdiff_t t = 0; t < taps; t++) {
+    for (ptrdiff_t t = 0; t < taps; t++, w += w_tap - channels * rows) {
         const REAL *line = x + tap_offset[t];
         UNROLL_TWICE
         for (ptrdiff_t c = 0; c < channels; c++) {
@@ -81,49 +82,28 @@ INLINE void NAME(positions_tile)(const int rows, const int vectors, ptrdiff_t ta
     }
 }
 
-/* The same in chains, if sums are `chained`, which end behind whole taps, counted with those left out `before` these,
-   or a part of the channels of one. Two classes are not: enet_up2_16 took 1.05 times as long so, though its sums are
-   one chain anyway. Chains that are left out whole have the bias: the first one that is not begins without. */
-INLINE void NAME(positions_chains)(const int chained, const int rows, const int vectors, ptrdiff_t taps,
-                                   ptrdiff_t before, const ptrdiff_t *tap_offset, ptrdiff_t channels, const REAL *x,
-                                   ptrdiff_t x_step, ptrdiff_t x_vector, ptrdiff_t ahead, ptrdiff_t later,
-                                   NAME(strip) strip, const REAL *w, const REAL *bias, VECTOR (*sums)[8])
+/* The same in chains of some channels, with all their taps, if sums are `chained`. Two classes are not: enet_up2_16
+   took 1.05 times as long so, though its sums are one chain anyway. */
+INLINE void NAME(positions_chains)(const int chained, const int rows, const int vectors, const convt_tap_class *of,
+                                   ptrdiff_t channels, const REAL *x, ptrdiff_t x_step, ptrdiff_t x_vector,
+                                   ptrdiff_t ahead, ptrdiff_t later, NAME(strip) strip, VECTOR (*sums)[8])
 {
     static const REAL zeros[8];
-    const int several = chained && (before + taps) * channels > CONVT_CHAIN;
-    const ptrdiff_t together = several && channels < CONVT_CHAIN ? CONVT_CHAIN / channels : 1; /* taps */
-    ptrdiff_t done = 0, first = 0;
+    const REAL *bias = of->bias;
+    const ptrdiff_t w_tap = channels * rows;
     VECTOR chains[8][8]; /* the sum of those that ended */
-    if (several && before >= together) {
-        UNROLLED (r, rows)
-            UNROLLED (v, vectors)
-                chains[r][v] = BROADCAST(bias[r]);
-        bias = zeros;
-    }
-    for (;;) {
-        ptrdiff_t some = taps, n = channels;
-        if (several) {
-            some = together - (before + done) % together;
-            some = taps - done < some ? taps - done : some;
-            n = channels - first < CONVT_CHAIN ? channels - first : CONVT_CHAIN;
-        }
-        NAME(positions_tile)(rows, vectors, some, tap_offset + done, n, x + first * x_step, x_step, x_vector, ahead,
-                             later, strip, w, bias, sums);
-        if (!several)
+    for (ptrdiff_t first = 0;;) {
+        const ptrdiff_t left = channels - first, n = chained && of->chain < left ? of->chain : left;
+        NAME(positions_tile)(rows, vectors, of->taps, of->tap_offset, n, x + first * x_step, x_step, x_vector, ahead,
+                             later, strip, (const REAL *)of->w + first * rows, w_tap, bias, sums);
+        if (!chained)
             return;
-        if (bias == zeros)
+        if (first)
             UNROLLED (r, rows)
                 UNROLLED (v, vectors)
                     sums[r][v] += chains[r][v];
-        w += some * n * rows;
-        strip.soon = strip.soon ? strip.soon + some * n * strip.soon_channel : NULL;
-        strip.packed = strip.packed ? strip.packed + some * n * strip.packed_channel : NULL;
         first += n;
-        if (first == channels) {
-            first = 0;
-            done += some;
-        }
-        if (done == taps)
+        if (first == channels)
             return;
         UNROLLED (r, rows)
             UNROLLED (v, vectors)
@@ -131,6 +111,8 @@ INLINE void NAME(positions_chains)(const int chained, const int rows, const int 
         /* Not in registers, which the sums take. */
         __asm__ volatile("" : : "r"(chains) : "memory");
         bias = zeros;
+        strip.soon = strip.soon ? strip.soon + of->taps * n * strip.soon_channel : NULL;
+        strip.packed = strip.packed ? strip.packed + of->taps * n * strip.packed_channel : NULL;
     }
 }
 
@@ -145,8 +127,8 @@ static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class
                             ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
 #define SUM_TILE(n, ahead, later)                                                                                      \
-    NAME(positions_chains)(CHAINS, n, VECTORS(n), of->taps, of->before, of->tap_offset, channels, x + p, x_step,       \
-                           LANES, ahead, later, (NAME(strip)){0}, of->w, of->bias, sums)
+    NAME(positions_chains)(CHAINS, n, VECTORS(n), of, channels, x + p, x_step, LANES, ahead, later, (NAME(strip)){0},  \
+                           sums)
 #define ROWS(n)                                                                                                        \
     case n:                                                                                                            \
         for (ptrdiff_t next = 0; next < positions; next += VECTORS(n) * LANES) {                                       \
@@ -268,10 +250,9 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 {
     VECTOR sums[2][8][8], waiting[8][8];
 #define SUM(i, sums)                                                                                                   \
-    NAME(positions_chains)(CHAINS && kind == CONVT_ONE_CLASS, rows, vectors, classes[i].taps, classes[i].before,       \
-                           classes[i].tap_offset, lines->channels, x, lines->x_channel, x_vector, 0, 0,                \
-                           COPIES && kind == CONVT_ONE_CLASS ? strip : (NAME(strip)){0}, classes[i].w,                 \
-                           classes[i].bias, sums)
+    NAME(positions_chains)(CHAINS && kind == CONVT_ONE_CLASS, rows, vectors, classes + i, lines->channels, x,          \
+                           lines->x_channel, x_vector, 0, 0,                                                           \
+                           COPIES && kind == CONVT_ONE_CLASS ? strip : (NAME(strip)){0}, sums)
     if (kind == CONVT_SHARED_LOADS)
         NAME(shared_loads)(rows, vectors, across, classes, x, x_vector, sums[0]);
     else
@@ -371,11 +352,11 @@ INLINE NAME(strip)
     } break;
 
 /* Of rows that make a line: not of 1 or 3 places a cell, which are no whole vectors if their cells are not. */
-static void NAME(along_rows)(int rows, int kind, int places, const convt_tap_class *classes, const convt_lines *lines,
+static void NAME(along_rows)(int rows, int places, const convt_tap_class *classes, const convt_lines *lines,
                              ptrdiff_t first, ptrdiff_t vector, ptrdiff_t vectors, const REAL *x, NAME(target) to)
 {
     ptrdiff_t done = 0;
-    switch (128 * kind + 16 * (places - 1) + rows) {
+    switch (128 * CONVT_ONE_CLASS + 16 * (places - 1) + rows) {
         ALONG(2, 2, CONVT_ONE_CLASS, 1)
         ALONG(4, 2, CONVT_ONE_CLASS, 1)
         ALONG(6, 2, CONVT_ONE_CLASS, 1)
@@ -390,7 +371,7 @@ static void NAME(along_line)(int rows, int kind, int places, const convt_tap_cla
 {
     ptrdiff_t done = 0;
     if (lines->row) {
-        NAME(along_rows)(rows, kind, places, classes, lines, first, vector, vectors, x, to);
+        NAME(along_rows)(rows, places, classes, lines, first, vector, vectors, x, to);
         return;
     }
 #define TILE(n, e, of_kind) ALONG(n, e, of_kind, 0)

@@ -112,7 +112,7 @@ def conv_transpose(
         strides=strides,
         opset=opset,
     )
-    return Layer(rules, w, b, n_threads, precision).apply_once(x, out)
+    return Layer(rules, w, b, n_threads, precision)._apply_once(x, out)
 
 
 def output_shape(
@@ -242,7 +242,7 @@ def convolution_backprop_data(
         compat=compat,
         names=OPENVINO_NAMES,
     )
-    return Layer(rules, filter, None, n_threads, precision).apply_once(data, out)
+    return Layer(rules, filter, None, n_threads, precision)._apply_once(data, out)
 
 
 def group_convolution_backprop_data(
@@ -307,4 +307,4 @@ def group_convolution_backprop_data(
         group=filter.shape[0],
         names=OPENVINO_NAMES,
     )
-    return Layer(rules, merged, None, n_threads, precision).apply_once(data, out, ("filter", filter))
+    return Layer(rules, merged, None, n_threads, precision)._apply_once(data, out, ("filter", filter))

@@ -150,27 +150,27 @@ class BoxPlan(Plan):
 
     @property
     def tiles(self) -> dict[str, object]:
-        together = min(self.dealt.groups, self.table.groups_together)
-        merged = self.table.merged_kernel
-        return {
+        together, merged = min(self.dealt.groups, self.table.groups_together), self.table.merged_kernel
+        sizes: dict[str, object] = {
             "channels": self.block,
-            **({"pieces": self.pieces} if self.pieces else {}),
-            **({"merged taps": len(merged)} if merged is not None else {}),
-            **({"vectors": self.vectors} if self.vectors else {}),
-            **({"slice": self.slice} if self.slice else {}),
-            **({"one pass": True} if self.table.one_pass else {}),
-            **({"shared loads": True} if self.table.shares_loads else {}),
-            **({"groups": together} if together > 1 else {}),
-            **({"strip": self.table.strip_vectors} if self.table.strips else {}),
-            **({"joined rows": True} if self.table.joins_rows else {}),
-            **({"taps left out": True} if self.table.leaves_out_taps else {}),
-            **({"coalesced": self.x_shape[2:]} if self.y_shape != self.output_shape else {}),
+            "pieces": self.pieces,
+            "merged taps": 0 if merged is None else len(merged),
+            "vectors": self.vectors,
+            "slice": self.slice,
+            "one pass": self.table.one_pass,
+            "shared loads": self.table.shares_loads,
+            "groups": together if together > 1 else 0,
+            "strip": self.table.strip_vectors if self.table.strips else 0,
+            "joined rows": self.table.joins_rows,
+            "taps left out": self.table.leaves_out_taps,
+            "coalesced": self.x_shape[2:] if self.y_shape != self.output_shape else 0,
             "box": self.box,
             "boxes": self.boxes,
-            **({"chain": self.chain} if self.chain > 1 else {}),
+            "chain": self.chain if self.chain > 1 else 0,
             "splits": self.dealt.splits,
             "tasks": self.dealt.total,
         }
+        return {name: size for name, size in sizes.items() if size}
 
     @property
     def workspace(self) -> int:

@@ -128,7 +128,7 @@ class Call(NamedTuple):
         return NativePlan(self.geometry, self.dtype, self.isa, self.threads_for(NATIVE_CYCLES * weights), reason)
 
     def fallback(self, reason: str) -> Plan:
-        """That of both which suits the images."""
+        """From native weights for a few images of one position, otherwise in phase rows."""
         return self.from_native_weights(reason) if self.has_few_single_positions else self.in_phase_rows(reason)
 
 
@@ -214,7 +214,7 @@ def reason_of(call: Call, cycles: dict[Path, float]) -> str:
 
 
 def plan_in_boxes(call: Call, ways: list[PathBoxes], cycles: dict[Path, float], reason: str) -> Plan | None:
-    """The plan of the least estimate whose scratch is not too large, by the first of `ways` that has its path."""
+    """The plan of the least estimate whose scratch is not too large, by the first of `ways` that has one."""
     in_panels = call.once and "panels" not in call.without
     for path in sorted(cycles, key=cycles.__getitem__):
         for cells, by_path in ways:
@@ -249,7 +249,7 @@ def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) ->
             # Dot products are faster than multiply-adds of widened elements, but for few channels. Of 3000 random
             # layers 35 had a lower estimate so; those of more channels took up to twice as long.
             few = geometry.group_inputs <= FEW_WIDENED
-            paths = tuple(path for path in paths if path == POSITIONS and few)
+            paths = (POSITIONS,) if few else ()
         paths = (*paths, *PIECE_PATHS)
     if geometry.batch == 1:
         # Of 1000 random layers none went in runs of one image. Plans that do not ask take 0.76 of the time.
@@ -258,10 +258,8 @@ def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) ->
 
 
 def estimates(boxes: dict[Path, Boxes], once: dict[Path, Boxes]) -> dict[Path, float]:
-    """Cycles of each path, of weights that are multiplied `once` in the order given where those boxes can.
-
-    Not measured beside tile registers.
-    """
+    """Cycles of each path; of columns first along channels those of `once`, whose weights are multiplied in the
+    order given, but beside tile registers (not measured)."""
     cycles = {path: of_path.cycles for path, of_path in boxes.items()}
     if all(of_path.work.limits.unit == 1 for of_path in boxes.values()):
         columns = {path: of_path for path, of_path in once.items() if path.columns_first and path.along_channels}

@@ -21,9 +21,9 @@ REAL = (*FLOATING, *INTEGERS)
 
 
 def conv_transpose(
-    x: np.ndarray,
-    w: np.ndarray,
-    b: np.ndarray | None = None,
+    x: object,
+    w: object,
+    b: object = None,
     *,
     dtype: Any = None,
     **attributes: Any,
@@ -60,8 +60,8 @@ def conv_transpose(
 
 
 def convolution_backprop_data(
-    data: np.ndarray,
-    filter: np.ndarray,
+    data: object,
+    filter: object,
     output_shape: Sequence[int] | None = None,
     *,
     dtype: Any = None,
@@ -97,8 +97,8 @@ def convolution_backprop_data(
 
 
 def group_convolution_backprop_data(
-    data: np.ndarray,
-    filter: np.ndarray,
+    data: object,
+    filter: object,
     output_shape: Sequence[int] | None = None,
     *,
     dtype: Any = None,
@@ -137,12 +137,19 @@ def evaluate(
 
     Parameters
     ----------
-    x, w, b : ndarray
-        As in `conv_transpose`.
+    x, w : ndarray
+        ``(N, C, *I)`` and ``(C, M/group, *K)``, as in `conv_transpose`.
+    b : ndarray or None
+        ``(M,)``, likewise.
     geometry : Geometry
         The resolved attributes.
     dtype : dtype, optional
         As in `conv_transpose`.
+
+    Returns
+    -------
+    ndarray
+        ``(N, M, *O)``.
     """
     dtype = result_dtype(x, dtype)
     summed = np.dtype(np.longdouble if dtype == np.longdouble else np.float64)

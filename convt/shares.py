@@ -22,7 +22,7 @@ SHARED_WEIGHTS = 1 << 18  # bytes
 # A thread takes its whole share at once of a short call whose result stays in the caches and is larger than the
 # weights: in the next call it finds there what it wrote. Where cores are far apart, depthwise layers took 0.5 to
 # 0.8 of the time of tasks one by one.
-KEPT_OUTPUTS, KEPT_CYCLES = 1 << 23, 2e6  # bytes, and of all threads
+KEPT_OUTPUTS, SHORT_CYCLES = 1 << 23, 2e6  # bytes, and of all threads
 
 
 class Tasks(NamedTuple):
@@ -56,7 +56,7 @@ def deal(work: Work, cycles: float, threads: int) -> Tasks:
     groups = max(1, min(group, most_groups, layout.chains * group * parts // (TASKS_PER_THREAD * threads)))
     total = -(-group // groups) * layout.chains * parts
     together = 1
-    kept = cycles < KEPT_CYCLES and work.weights_bytes < work.output_bytes < KEPT_OUTPUTS
+    kept = cycles < SHORT_CYCLES and work.weights_bytes < work.output_bytes < KEPT_OUTPUTS
     if kept and threads > 1 and total % threads == 0:
         cells, widths = chain_cells(layout), part_widths(blocks, parts)
         of_groups = [min(groups, group - g) for g in range(0, group, groups)]

@@ -37,7 +37,7 @@ def column_vectors(
     input_bytes: int,
 ) -> int:
     """Vectors of columns of a whole tile of a path: two or, of vectors along channels, one where no class has more
-    and up to those of `limits`.
+    columns than a vector, and otherwise up to `limits.columns`.
 
     Chosen before boxes are laid out, of which an estimate for each width would need its own; `input_bytes` is what
     the packed input of a box may take.

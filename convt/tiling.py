@@ -441,7 +441,7 @@ class ScratchLimits(NamedTuple):
     Attributes
     ----------
     input_place : int
-        Of an input place: packed, unless portions are, and its products where these come first.
+        Of an input place: packed, unless it is in portions, and with columns first its products.
     input_limit : int
         Of all input places of a box.
     sums : int

@@ -84,7 +84,7 @@ static void report(const char *level, const char *kernel, int wrong)
             wrong += y[i] != 99;                                                                                       \
         return wrong;                                                                                                  \
     }                                                                                                                  \
-    /* Sums of several chains: parts of a tap, of a run of taps, whole taps, and behind some that are left out. */     \
+    /* Sums of several chains: parts of a tap, of a run of taps, whole taps, and all taps of some channels. */         \
     static void test_chains_of_##REAL(const char *level, CONVT_KERNELS_OF(REAL) k)                                     \
     {                                                                                                                  \
         enum { LONG = 1100, FAR = 160 };                                                                               \
@@ -115,12 +115,12 @@ static void report(const char *level, const char *kernel, int wrong)
                 }                                                                                                      \
         for (int rows = 1; rows <= 8; rows++)                                                                          \
             for (int channels = 300; channels <= LONG; channels += 400)                                                \
-                for (int before = 0; before <= 3; before++) {                                                          \
+                for (int chain = 512; chain >= 1; chain /= 8) {                                                        \
                     const ptrdiff_t taps[2] = {5, 0};                                                                  \
-                    const convt_tap_class whole = {2, 0, taps, w, w + 7}, of = {2, before, taps, w, w + 7};            \
+                    const convt_tap_class of = {2, chain, taps, w, w + 7};                                             \
                     const convt_lines lines = {.length = lanes, .count = 1, .channels = channels, .x_channel = FAR};   \
                     REAL sums[2][8][8 * 16], *to[8];                                                                   \
-                    k->positions(rows, lanes, &whole, channels, x, FAR, 0, 0, sums[0][0], 8 * 16);                     \
+                    k->positions(rows, lanes, &of, channels, x, FAR, 0, 0, sums[0][0], 8 * 16);                        \
                     for (int r = 0; r < rows; r++)                                                                     \
                         to[r] = sums[1][r];                                                                            \
                     k->positions_out(rows, CONVT_ONE_CLASS, 1, &of, &lines, x, (void **)to, 0);                        \
@@ -139,11 +139,11 @@ static void report(const char *level, const char *kernel, int wrong)
     {                                                                                                                  \
         static REAL x[4096], w[8192], bias[64], out[18000] __attribute__((aligned(64)));                               \
         const ptrdiff_t taps[TAPS] = {0, 7};                                                                           \
-        const convt_tap_class one = {TAPS, 0, taps, w, bias};                                                          \
+        const convt_tap_class one = {TAPS, CHANNELS, taps, w, bias};                                                   \
         /* Of one channel: three and two taps that lie a line apart, and a single one. */                              \
         const ptrdiff_t shared_taps[6] = {1, 46, 91, 7, 52, 3};                                                        \
         const uint8_t users[6] = {255, 85, 2, 161, 12, 24}, runs[6] = {3, 2, 1, 2, 1, 1};                              \
-        const convt_tap_class shared = {6, 0, shared_taps, w, bias, users, runs};                                      \
+        const convt_tap_class shared = {6, 1, shared_taps, w, bias, users, runs};                                      \
         const int n = 20, lanes = k->sizes.lanes;                                                                      \
         int wrong = 0;                                                                                                 \
         for (int i = 0; i < 8192; i++) {                                                                               \
@@ -270,10 +270,9 @@ static void report(const char *level, const char *kernel, int wrong)
             for (int many = 0; many < 5; many++) { /* the last two: as few vectors as are not rounded up */            \
                 const int whole = (r <= 3 ? 8 : 6) * lanes, ahead = many ? STEP : 0, later = many % 2 * 2 * STEP;      \
                 const int length = many > 2 ? whole : many ? 8 * lanes + 19 : n;                                       \
-                const convt_tap_class of = {.taps = TAPS, .tap_offset = taps, .w = w, .bias = bias};                   \
                 for (int i = 0; i < r; i++)                                                                            \
                     out[i * OUT + length] = 99;                                                                        \
-                k->positions(r, length, &of, CHANNELS, x, STEP, ahead, later, out, OUT);                               \
+                k->positions(r, length, &one, CHANNELS, x, STEP, ahead, later, out, OUT);                              \
                 for (int i = 0; i < r; i++) {                                                                          \
                     for (int p = 0; p < length; p++)                                                                   \
                         wrong += sum_of_##REAL(x, one, r, i, p) != out[i * OUT + p];                                   \
@@ -295,7 +294,8 @@ static void report(const char *level, const char *kernel, int wrong)
                         wrong += wrong_lines_of_##REAL(k, r, &shared, CONVT_SHARED_LOADS, places, length, count,       \
                                                        aligned, stream, x, out);                                       \
                 for (int r = 1; r <= 8; r++) {                                                                         \
-                    const convt_tap_class two[2] = {{TAPS, 0, taps, w, bias}, {1, 0, taps + 1, w + 50, bias + 7}};     \
+                    const convt_tap_class two[2] = {{TAPS, CHANNELS, taps, w, bias},                                   \
+                                                    {1, CHANNELS, taps + 1, w + 50, bias + 7}};                        \
                     wrong += wrong_lines_of_##REAL(k, r, two, CONVT_TWO_CLASSES, 2, length, count, aligned, stream, x, \
                                                    out);                                                               \
                 }                                                                                                      \
@@ -416,7 +416,7 @@ static void report(const char *level, const char *kernel, int wrong)
                             (at < 0 || q >= 6 ? 7 : x[16 + q / places * (m + 5) + q % places * 4 * STEP + at % m]);    \
                     }                                                                                                  \
                 }                                                                                                      \
-        report(level, #REAL " accumulate, add_rows, biased_rows, copy_lines, stream_rows", wrong);                     \
+        report(level, #REAL " accumulate, add_rows, biased_rows, copy_lines, filled_lines, stream_rows", wrong);       \
         wrong = !k->all_finite(x, 100);                                                                                \
         for (int i = 0; i < 100; i++) {                                                                                \
             const REAL kept = x[i];                                                                                    \

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from convt.shares import (
-    KEPT_CYCLES,
     KEPT_OUTPUTS,
     SHARED_WEIGHTS,
+    SHORT_CYCLES,
     Tasks,
     busiest,
     chain_cells,
@@ -99,7 +99,7 @@ def test_groups_share_tasks_where_many_are_left():
     [
         (8, 1e5, 1 << 10, 1 << 20, 2),
         (7, 1e5, 1 << 10, 1 << 20, 1),  # shares of 4 and 3 rows
-        (8, KEPT_CYCLES, 1 << 10, 1 << 20, 1),
+        (8, SHORT_CYCLES, 1 << 10, 1 << 20, 1),
         (8, 1e5, 1 << 20, 1 << 20, 1),
         (8, 1e5, 1 << 10, KEPT_OUTPUTS, 1),
     ],
