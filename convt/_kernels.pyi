@@ -1,12 +1,10 @@
-from collections.abc import Sequence
-
 import numpy as np
 
 from convt.geometry import Geometry
-from convt.phases import Phase
+from convt.phases import Phases
 
 class PhaseTable:
-    def __init__(self, geometry: Geometry, phases: Sequence[Phase]) -> None: ...
+    def __init__(self, geometry: Geometry, phases: Phases) -> None: ...
     @property
     def strips(self) -> int: ...
     def workspace(self, tile: int) -> int: ...

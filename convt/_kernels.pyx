@@ -66,8 +66,8 @@ cdef class PhaseTable:
     Parameters
     ----------
     geometry : convt.geometry.Geometry
-    phases : sequence of convt.phases.Phase
-        The phases of the innermost axis that have taps, by rising residue.
+    phases : convt.phases.Phases
+        Of the innermost axis.
     """
 
     cdef int64_t[:, ::1] axes
@@ -84,11 +84,8 @@ cdef class PhaseTable:
         self.group = geometry.group
         self.in_channels = geometry.group_inputs
         self.out_channels = geometry.group_outputs
-        self.n_phases = len(phases)
-        self.residue = np.array([phase.residue for phase in phases], dtype=np.int64)
-        self.first_tap = np.cumsum([0] + [len(phase.taps) for phase in phases], dtype=np.int64)
-        self.tap = np.array([k for phase in phases for k, _ in phase.taps], dtype=np.int64)
-        self.back = np.array([back for phase in phases for _, back in phase.taps], dtype=np.int64)
+        self.n_phases = phases.residue.size
+        self.residue, self.first_tap, self.tap, self.back = phases
         self.rows = self.outer_kernel = 1
         for a in range(self.axes.shape[0] - 1):
             self.rows *= self.axes[a, OUTPUT]
@@ -177,6 +174,18 @@ cdef Py_ssize_t list_outer_taps(
     return n
 
 
+cdef inline Py_ssize_t first_from(PhaseTable table, Py_ssize_t phase, int64_t back) noexcept nogil:
+    """The first tap of a phase that reads at least so far back, or the end of its taps."""
+    cdef Py_ssize_t begin = table.first_tap[phase], end = table.first_tap[phase + 1], middle
+    while begin < end:
+        middle = (begin + end) // 2
+        if table.back[middle] < back:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
 cdef void sum_phase(
     PhaseTable table, const RowOperands *operands, const Strip *strip, Py_ssize_t phase, int64_t q_begin, int64_t q_end,
     const sum_t *weights, sum_t *sums,
@@ -188,6 +197,9 @@ cdef void sum_phase(
     cdef Py_ssize_t inner = operands.spatial - 1
     cdef Py_ssize_t kernel = table.axes[inner, KERNEL]
     cdef Py_ssize_t x_step = operands.x_strides[2 + inner]
+    # Of a long kernel few taps reach a strip: looking at all of 1.6 million for each of 6250 strips took 4.8 s.
+    cdef Py_ssize_t first_entry = first_from(table, phase, q_begin - table.axes[inner, INPUT] + 1)
+    cdef Py_ssize_t end_entry = first_from(table, phase, q_end)
     cdef Py_ssize_t t, c, entry, tile = strip.tile
     cdef int64_t begin, end
     cdef const OuterTap *outer = strip.outer
@@ -198,17 +210,13 @@ cdef void sum_phase(
         for c in range(table.in_channels):
             channel = strip.x + outer[t].x_offset + c * operands.x_strides[1]
             channel_weights = weights + (outer[t].kernel_index * table.in_channels + c) * kernel * tile
-            for entry in range(table.first_tap[phase], table.first_tap[phase + 1]):
+            for entry in range(first_entry, end_entry):
                 begin = max(q_begin, table.back[entry])
                 end = min(q_end, table.axes[inner, INPUT] + table.back[entry])
-                if begin < end:
-                    read(
-                        operands.dtype, channel + (begin - table.back[entry]) * x_step, x_step, end - begin, line
-                    )
-                    multiply_add(
-                        line, end - begin, channel_weights + table.tap[entry] * tile, tile,
-                        sums + (begin - q_begin),
-                    )
+                read(operands.dtype, channel + (begin - table.back[entry]) * x_step, x_step, end - begin, line)
+                multiply_add(
+                    line, end - begin, channel_weights + table.tap[entry] * tile, tile, sums + (begin - q_begin)
+                )
 
 
 cdef void compute_strip(

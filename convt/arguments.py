@@ -26,8 +26,8 @@ def shortened(text: object) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def integer(value: object, name: str, minimum: int) -> int:
-    """`value` as an int of at least `minimum` that fits int64; booleans and floats are no integers."""
+def integer(value: object, name: str, minimum: int, maximum: int = INT64_MAX) -> int:
+    """`value` as an int from `minimum` to `maximum`; booleans and floats are no integers."""
     if type(value) is not int:
         if isinstance(value, bool):
             raise TypeError(f"{name}: expected an integer, got the boolean {value!r}")
@@ -39,8 +39,9 @@ def integer(value: object, name: str, minimum: int) -> int:
             raise
         except Exception as error:  # whatever the object's own conversion raises
             raise TypeError(f"{name}: expected an integer, got a {type(value).__name__}") from error
-    if not minimum <= value <= INT64_MAX:
-        raise ValueError(f"{name}: expected an integer from {minimum} to 2**63 - 1, got {shown(value)}")
+    if not minimum <= value <= maximum:
+        most = "2**63 - 1" if maximum == INT64_MAX else maximum
+        raise ValueError(f"{name}: expected an integer from {minimum} to {most}, got {shown(value)}")
     return value
 
 

@@ -87,7 +87,7 @@ def check_out(
     if not out.flags.writeable:
         raise ValueError("out: expected a writable array, got a read-only one")
     if not out.flags.c_contiguous and _overlaps_itself(out):
-        raise ValueError(f"out: expected distinct elements in memory, got strides {out.strides}")
+        raise ValueError(f"out: expected elements apart in memory, axis within axis, got strides {out.strides}")
     for name, array in inputs:
         if _overlap(out, array):
             raise ValueError(f"out: expected memory apart from {name}, got an overlap")

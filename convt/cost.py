@@ -88,12 +88,14 @@ WORDS_OF_ONE_TAP, WORDS_OF_JOINED_ROWS, WORDS_OF_SEVERAL = 0.6, 0.6, 0.58
 # The input of so many channels or words leaves the first-level cache.
 MANY_CHANNELS, MANY_CHANNELS_TIME = 1 << 8, 1.15
 
-# A cache line of a large input, in one pass to few columns of one tap. Columns first fetch it earlier: 64 channels
-# of 400x400 to 1 to 8, kernel 2, stride 2, took 0.33 to 0.85 of the time so, 16 channels 1.0 to 1.1.
-FAR_INPUT, FAR_CHANNELS, FAR_LINE_CYCLES = 1 << 23, 16, 6.0
-# The same where more channels, of floats or doubles, are packed before they are multiplied. Few outputs of them,
-# whose path changed with it, took 0.57 to 0.92 of the time (23 random layers); of 32 to 128 channels 1.02 to 1.22.
-FAR_PACKED_CHANNELS = 128
+# A large input, in one pass to few columns of one tap. Columns first fetch it earlier: 64 channels of 400x400 to 1
+# to 8, kernel 2, stride 2, took 0.33 to 0.85 of the time so, 16 channels 1.0 to 1.1, where first measured,
+# but 0.92 to 1.27 on the Xeon with AMX.
+FAR_INPUT, FAR_CHANNELS = 1 << 23, 16
+# A cache line of it where more channels, of floats or doubles, are packed before they are multiplied. Few outputs
+# of them, whose path changed with it, took 0.57 to 0.92 of the time (23 random layers); of 32 to 128 channels 1.02
+# to 1.22.
+FAR_PACKED_CHANNELS, FAR_LINE_CYCLES = 128, 6.0
 
 # Larger weights come from memory in every call, at so many bytes a cycle: the last for dot products but those of
 # runs of images, which read some again: 1024 channels, 2x2, bfloat16, took 1.8 times as long as without runs.
@@ -108,10 +110,10 @@ PRODUCTS = {1: 1, 2: 4, 3: 6}
 DOT_ROW_CYCLES = 4  # a row of dot products' outputs in one pass: 1 to 5 cycles (rows of 10 to 60, Zen 4)
 DEPTHWISE_DOTS_TIME = 2.2  # times what dot products take for one channel a group: 140 random layers, Zen 5
 
-# What up to so many columns of so many channels wait for their input, columns first where it lies, times what
-# others do. Of 400 random layers of few outputs 36 (float32) and 31 (float64) go another way so: 0.84 and 0.88 of
-# the time.
-READ_TIME, READ_COLUMNS, READ_CHANNELS = 0.5, 16, 32
+# What up to so many columns of the channels of `Factors.waiting` wait for their input, columns first where it
+# lies, times what others do. Of 400 random layers of few outputs 36 (float32) and 31 (float64) go another way so:
+# 0.84 and 0.88 of the time.
+READ_TIME, READ_COLUMNS = 0.5, 16
 PLANE_CYCLES = 30  # to begin a plane of a channel of packed input, lanes along positions
 WORDS_PACKING_CYCLES = 0.25  # an element of it in a word
 THREE_WORDS_CYCLES = 0.35  # an output of three places that are interleaved in one pass, as they are no words
@@ -151,7 +153,8 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     tiles = geometry.batch * geometry.group * -(-geometry.group_outputs // ROW_TILE)
     parts = tiles * -(-inner.output // (inner.stride * ROW_STRIP))
     looks = parts * math.prod(axis.output for axis in outer) * sum(axis.kernel for axis in outer)
-    taps = parts * math.prod(axis.input * axis.kernel for axis in outer) * inner.kernel
+    taps = parts * math.prod(axis.input * axis.kernel for axis in outer)
+    taps *= min(inner.kernel, inner.stride * (inner.input + ROW_STRIP))  # those that reach a strip
     taps *= geometry.group_inputs
     outputs = ROW_OUTPUT_CYCLES * geometry.outputs
     looks, taps, macs = (min(n, INT64_MAX) for n in (looks, taps, geometry.macs))  # more is no float, of many axes
@@ -182,7 +185,8 @@ def packing_cycles(work: Work) -> float:
     if path.columns_first and not work.in_place:
         packed *= work.blocks  # portions are packed for each
     cycles = work.factors.read[item] * packed
-    if work.in_place and work.in_channels >= READ_CHANNELS and work.block * work.kernel <= READ_COLUMNS:
+    waiting = work.factors.waiting[layout.most_taps > 1]
+    if work.in_place and work.in_channels >= waiting and work.block * work.kernel <= READ_COLUMNS:
         cycles *= READ_TIME
     if not (work.in_place or work.one_pass.strips):
         cycles += far
@@ -253,6 +257,8 @@ def positions_stored(work: Work) -> float:
     if work.one_pass.possible:  # vectors, the last of a row filled or not
         vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
         written = work.factors.one_pass_written[item] * vectors
+        if item == 4 and stride > 1 and outputs * item < FAR_OUTPUTS:
+            written += work.factors.one_pass_places
         if outputs * item >= FAR_OUTPUTS and copies_lines(work):
             written += work.factors.one_pass_copied[item]
         return written * outputs
@@ -374,7 +380,7 @@ def position_cycles(work: Work, block: int) -> float:
         few_rows = FEW_ROWS_OF_WORDS if words else FEW_ROWS
         cycles += read * n * few_rows.get(n, 1) * tap_cycles(work, taps, n) * positions / lanes
     if waits_for_input(work):
-        cycles += FAR_LINE_CYCLES * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
+        cycles += work.factors.far_line * layout.input_elements * ITEMSIZE[work.dtype] / CACHE_LINE
     if depth >= MANY_CHANNELS and (layout.most_taps > 1 or not work.one_pass.possible):
         cycles *= MANY_CHANNELS_TIME
     if work.path.words:

@@ -44,8 +44,15 @@ class Factors(NamedTuple):
         To begin a block of channels of a box that is.
     one_pass_written, one_pass_copied : dict of int to float
         An output of it, and more where outputs leave the second-level cache whose rows are not whole vectors.
+    one_pass_places : float
+        More for a float of several places a cell that does not pass the caches.
+    far_line : float
+        Of one tap of few columns in one pass, for a cache line of a large input.
     read, line : dict of int to float
         To pack an element, and to begin a row of them.
+    waiting : (int, int)
+        Channels from which on few columns wait for their input, columns first where it lies: of one tap, and of
+        several.
     sums_row : (float, float, float)
         To write a row of outputs through sums: of fewer cells than a vector has lanes, of more, of whole vectors.
     sums_written, sums_vector : float
@@ -77,8 +84,11 @@ class Factors(NamedTuple):
     one_pass_block: float
     one_pass_written: dict[int, float]
     one_pass_copied: dict[int, float]
+    one_pass_places: float
+    far_line: float
     read: dict[int, float]
     line: dict[int, float]
+    waiting: tuple[int, int]
     sums_row: tuple[float, float, float]
     sums_written: float
     sums_vector: float
@@ -108,8 +118,11 @@ AVX512_BF16 = Factors(
     one_pass_block=800,
     one_pass_written={2: 0.7, 4: 0.22, 8: 0.48},
     one_pass_copied={2: 0, 4: 0.28, 8: 0.5},
+    one_pass_places=0,
+    far_line=6,
     read={2: 0.25, 4: 0.27, 8: 0.6},
     line={2: 38, 4: 6.4, 8: 6.4},
+    waiting=(32, 32),
     sums_row=(20, 20, 20),
     sums_written=0,
     sums_vector=8,
@@ -138,8 +151,11 @@ OTHERS = Factors(
     one_pass_block=0,
     one_pass_written={2: 0.7, 4: 0.3, 8: 0.3},
     one_pass_copied={2: 0, 4: 0, 8: 0},
+    one_pass_places=0,
+    far_line=6,
     read={2: 0.25, 4: 0.3, 8: 0.6},
     line={2: 40, 4: 8, 8: 8},
+    waiting=(32, 32),
     sums_row=(64, 32, 8),
     sums_written=0.3,
     sums_vector=0,
@@ -158,14 +174,16 @@ AVX512 = OTHERS._replace(
     joined_tap=0.45,
     wide_columns=1.175,
     one_pass_copied={2: 0, 4: 0.3, 8: 0},
+    far_line=0,
     read={2: 0.425, 4: 0.3, 8: 0.6},
     line={2: 24, 4: 8, 8: 8},
+    waiting=(96, 32),
     sums_row=(64, 54, 8),
     sums_vector=3,
     more_places=0.7,
     stream_speed=4.2,
 )
-OF_LEVELS = {"avx512_bf16": AVX512_BF16, "avx512": AVX512, "amx": AVX512}
+OF_LEVELS = {"avx512_bf16": AVX512_BF16, "avx512": AVX512, "amx": AVX512._replace(one_pass_places=0.2)}
 
 
 class TileFactors(NamedTuple):

@@ -125,6 +125,7 @@ class _Rules:
 
     dtypes: tuple[str, ...] = DTYPES
     group: int
+    auto_pad: str
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     output_padding: tuple[int, ...]
@@ -219,8 +220,9 @@ class _Rules:
             natural = (size - 1) * stride + (kernel - 1) * dilation + 1 + extra
             pad, output = self._pad_and_output(a, size, natural)
             if output < 1:
+                pads = "auto_pad" if self.auto_pad in ("SAME_UPPER", "SAME_LOWER") else self.argument("pads")
                 raise ValueError(
-                    f"{x}, {self.argument('pads')}: expected an output of at least 1 along spatial axis {a}, "
+                    f"{x}, {pads}: expected an output of at least 1 along spatial axis {a}, "
                     f"got {output} from input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
                     f"output_padding {extra} and pads of {natural - output} in all"
                 )
@@ -266,9 +268,7 @@ class OnnxRules(_Rules):
     ) -> None:
         super().__init__(w_shape, group, names or {})
         n = len(self.kernel)
-        self.opset = integer(opset, "opset", 1)
-        if self.opset > NEWEST_OPSET:
-            raise ValueError(f"opset: expected 1 to {NEWEST_OPSET}, got {self.opset}")
+        self.opset = integer(opset, "opset", 1, NEWEST_OPSET)
         if self.opset < 22:
             self.dtypes = ("float16", "float32", "float64")
         self.auto_pad = choice(auto_pad, "auto_pad", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))

@@ -231,14 +231,14 @@ class Layer:
         key = source.shape, threads.resolve(self._n_threads)
         ready = self._ready.get(key)
         shape = ready[0].output_shape if ready else geometry_of(self._rules, source.shape, "").output_shape
-        if out is not None:  # before weights are packed, which takes time and memory
-            result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
-        plan, packed = ready or self._make_ready(key)
+        # Before weights are packed, which takes time and memory.
         if out is None:
             result = target = empty_aligned(shape, self._dtype)
         else:
+            result = check_out(out, shape, self._dtype, ((self._rules.argument("x"), given), *inputs))
             native = result.flags.aligned and result.dtype.isnative
             target = result if native else np.empty(shape, self._dtype)
+        plan, packed = ready or self._make_ready(key)
         refused: list[str] = []
         while packed is not None and not plan.run(source, target, packed):
             refused.append(plan.kind)

@@ -2,21 +2,26 @@
 
 from typing import NamedTuple
 
+import numpy as np
 
-class Phase(NamedTuple):
-    """The taps of the outputs ``o`` with ``(o + pad) % stride == residue``.
 
-    ``taps`` holds pairs ``(k, back)``: output ``q = (o + pad) // stride`` reads input ``q - back`` times W[k].
+class Phases(NamedTuple):
+    """The phases of an axis that have taps, by rising residue, in flat arrays of int64.
+
+    Phase i is of the outputs ``o`` with ``(o + pad) % stride == residue[i]``. Its taps are those from
+    ``first_tap[i]`` up to ``first_tap[i + 1]``, in kernel order: output ``q = (o + pad) // stride`` reads input
+    ``q - back[t]`` times ``W[tap[t]]``.
     """
 
-    residue: int
-    taps: tuple[tuple[int, int], ...]
+    residue: np.ndarray
+    first_tap: np.ndarray
+    tap: np.ndarray
+    back: np.ndarray
 
 
-def phases(kernel: int, stride: int, dilation: int) -> tuple[Phase, ...]:
-    """The phases that have taps, by rising residue. They depend on neither input size nor pads."""
-    taps: dict[int, list[tuple[int, int]]] = {}
-    for k in range(kernel):
-        back, residue = divmod(k * dilation, stride)
-        taps.setdefault(residue, []).append((k, back))
-    return tuple(Phase(residue, tuple(taps[residue])) for residue in sorted(taps))
+def phases(kernel: int, stride: int, dilation: int) -> Phases:
+    """They depend on neither input size nor pads."""
+    back, residue = np.divmod(np.arange(kernel) * dilation, stride)
+    tap = np.argsort(residue, kind="stable")
+    residues, first = np.unique(residue[tap], return_index=True)
+    return Phases(residues, np.append(first, kernel), tap, back[tap])

@@ -163,7 +163,7 @@ def make_plan(call: Call) -> Plan:
     paths = (CHANNELS,) if native else paths_worth_asking(product, call.dtype, call.isa, call.pieces)
     by_product = PathBoxes.of(product, call, paths)
     if by_product is None:
-        return call.fallback("cells of too many axes or places")
+        return call.fallback("too many axes, places of a cell or kernel positions")
     # By kernel positions, with the same bits, as channels take up to 2.2 times longer to pack.
     own = coalesce_axes(geometry) if once else product
     by_kernel = PathBoxes.of(own, call, paths) if own != product else None
@@ -196,9 +196,11 @@ def plan_without_choice(call: Call) -> Plan | None:
 
 def used_kernel(geometry: Geometry) -> float:
     """The part of the kernel positions that an image of one position meets outputs with."""
-    return math.prod(
-        sum(0 <= k * a.dilation - a.pad < a.output for k in range(a.kernel)) / a.kernel for a in geometry.axes
-    )
+    used = 1.0
+    for a in geometry.axes:
+        first, end = -(-a.pad // a.dilation), -(-(a.pad + a.output) // a.dilation)
+        used *= max(0, min(end, a.kernel) - first) / a.kernel
+    return used
 
 
 def reason_of(call: Call, cycles: dict[Path, float]) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import convt
+from convt import planner
 
 X = np.ones((2, 4, 5, 6), np.float32)
 W = np.ones((4, 3, 3, 3), np.float32)
@@ -326,6 +327,23 @@ def test_out_overlapping_an_input_is_refused():
 def test_memory_that_cannot_be_had_is_named():
     with pytest.raises(MemoryError, match=r"33554432, 1048576\), dtype float32"):
         convt.conv_transpose(X, W, output_shape=[2**25, 2**20])
+
+
+def test_a_result_that_cannot_be_had_is_named_before_a_plan_is_made(monkeypatch):
+    monkeypatch.setattr(planner, "make_plan", None)
+    with pytest.raises(MemoryError, match=r"^expected memory for"):
+        convt.conv_transpose(X[:, :1, :1, :1], np.broadcast_to(np.float32(1), (1, 1, 1, 2**50)))
+
+
+@pytest.mark.parametrize("opset", [0, 29])
+def test_both_ends_of_the_opsets_are_named(opset):
+    with pytest.raises(ValueError, match=f"^opset: expected an integer from 1 to 28, got {opset}$"):
+        convt.conv_transpose(X, W, opset=opset)
+
+
+def test_the_auto_pad_that_leaves_no_output_is_named():
+    with pytest.raises(ValueError, match=r"^x, auto_pad: expected an output of at least 1 along spatial axis 1"):
+        convt.conv_transpose(X[..., :0], W, auto_pad="SAME_UPPER")
 
 
 def test_memory_that_a_conversion_cannot_have():

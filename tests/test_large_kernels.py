@@ -14,6 +14,8 @@ LAYERS = [
     ((1, 4, 3, 3, 2), (4, 1, 11, 9, 12), {"group": 4}),
     ((1, 2, *[2] * 9), (2, 1, *[2] * 9), {"strides": [2] * 9}),  # 30 times as long if all positions were looked at
     ((1, 1, *[2] * 8), (1, 2, *[2, 3] * 4), {"pads": [1, 0] * 8, "dilations": [2, 1] * 4}),
+    ((2, 2, 5), (2, 2, 1500), {"strides": [2], "dilations": [3]}),  # few taps of each strip of a row
+    ((1, 1, 600), (1, 1, 700), {"pads": [300, 2]}),
 ]
 
 
@@ -31,6 +33,13 @@ def test_they_are_computed_without_boxes():
     """Boxes would look at 9216 taps for each of 9801 cells, of which at most 16 have an input."""
     layer = convt.ConvTranspose(np.ones((1, 1, 96, 96), np.float32))
     assert layer.explain((1, 1, 4, 4))["kernel"] == "phase rows"
+
+
+def test_very_many_kernel_positions_are_not_listed(each_isa):
+    layer = convt.ConvTranspose(np.ones((1, 1, 256, 257), np.float32), strides=[2, 2])
+    report = layer.explain((1, 1, 64, 64))
+    assert report["kernel"] == "phase rows"
+    assert each_isa == "generic" or "kernel positions" in report["reason"]
 
 
 @pytest.mark.parametrize("outputs", [256, 512])
