@@ -28,9 +28,8 @@ MOST_GAP, GAP_CELLS = 4, 8
 # Beyond this many places in a cell the lists of places outgrow the work; of kernel positions, those of classes are
 # not kept for other sizes.
 MOST_PLACES = 4096
-# Beyond so many kernel positions, lists of them take longer than the work: 512 x 512 on 64 x 64 took 1.2 times as
-# long in phase rows, but 0.65 of the time with planning.
-MOST_KERNEL_POSITIONS = 1 << 16
+# Of so many kernel positions lists take 300 MB.
+MOST_KERNEL_POSITIONS = 1 << 20
 
 
 class TapClass(NamedTuple):
