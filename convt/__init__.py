@@ -27,9 +27,10 @@ The way through the package; each module knows only those behind it, in its line
     _native                   images of one position, with the weights as they are
     packing, _kernels         phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
-    levels.h, levels.c, isa_*.c    their contract and table, and the micro-kernels of each instruction set
+    levels.c, isa_*.c         their table, and the micro-kernels of each instruction set
     micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors), micro_common.h (macros),
                               half.h and avx512_floats.h (conversions)
+    levels.h                  the contract of a level's micro-kernels
     phases                    which kernel positions meet which outputs of an axis
     geometry                  attributes -> begin pad and output size per axis; the rules of both specifications
     arguments, dtypes         checks of arguments, and how errors quote them; the dtypes of arrays

@@ -59,7 +59,7 @@ FEW_BOX_CELLS = 32
 PRODUCTS_TIME = 15  # of a box, along channels, by that of packing its input
 PRODUCT_TILES = 16  # of a block, where outputs are channels: they are written by rows of so many
 MOST_PANEL_CHANNELS = 4096  # of which a tile's columns, in three pieces, take 0.8 MB
-MOST_GIVEN_POSITIONS = 64  # of columns first with weights in the order given, but for tile registers
+MOST_GIVEN_POSITIONS = 64  # of columns first with weights in the order given, but for tiles
 MOST_PANEL_COLUMNS = 1 << 15  # of a block whose products are put in order
 # What columns first save of a call by multiplying weights in the order given, in cycles per byte of a weight in
 # the type of sums. Random layers that go another way so: float32 0.80 of the time (32 of 60), float64 0.77 (32 of

@@ -61,11 +61,12 @@ FEW_CELLS, FEW_CELLS_CYCLES = 8, 15  # of a row, and to begin each of their many
 # foreseen: a fit. With 0 for that choices took 1.021 of the best paths' time, not 1.020 (bfloat16, 800 layers).
 LISTED_TAP_CYCLES, LEFT_OUT_CYCLES = 2, 16
 
-# Of phases of rows: to look whether a kernel position of an outer axis meets an output, to begin a tap of a row, a
-# product, and an output. Of 12 layers with kernels larger than their images, or nearly, the chosen path took 1.03
-# (AVX-512) and 1.01 (AVX2) of the fastest one's time. One channel a group, kernel 5, stride 5, was left to phase
-# rows at 2.6 times position lanes' time without the last.
-ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_PRODUCT_CYCLES, ROW_OUTPUT_CYCLES = 10, 20, 0.6, 2.5
+# Of phases of rows: to look whether a kernel position of an outer axis meets an output, to begin a tap of a row,
+# to read one of its inputs, a product, and an output. Of 705 random layers, most of kernels that are dilated or
+# larger than their images, 39 (AVX-512) and 45 (AVX2) go another way since taps are counted by dilation, and
+# inputs read: 0.71 and 0.87 of the time. One channel a group, kernel 5, stride 5, was left to phase rows at 2.6
+# times position lanes' time without the last.
+ROW_LISTED_CYCLES, ROW_TAP_CYCLES, ROW_READ_CYCLES, ROW_PRODUCT_CYCLES, ROW_OUTPUT_CYCLES = 10, 20, 1.0, 0.6, 2.5
 
 FEW_COLUMNS = 32  # of columns first
 # A vector of products, and that of many columns, which leaves the first-level cache before it is added up: 26
@@ -154,11 +155,14 @@ def phase_rows_cycles(geometry: Geometry) -> float:
     parts = tiles * -(-inner.output // (inner.stride * ROW_STRIP))
     looks = parts * math.prod(axis.output for axis in outer) * sum(axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer)
-    taps *= min(inner.kernel, inner.stride * (inner.input + ROW_STRIP))  # those that reach a strip
+    taps *= min(inner.kernel, inner.stride * (inner.input + ROW_STRIP) // inner.dilation + 1)  # that reach a strip
     taps *= geometry.group_inputs
     outputs = ROW_OUTPUT_CYCLES * geometry.outputs
-    looks, taps, macs = (min(n, INT64_MAX) for n in (looks, taps, geometry.macs))  # more is no float, of many axes
-    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + ROW_PRODUCT_CYCLES * macs + outputs
+    read = geometry.macs // max(1, geometry.group_outputs) * -(-geometry.group_outputs // ROW_TILE)
+    numbers = (looks, taps, read, geometry.macs)
+    looks, taps, read, macs = (min(n, INT64_MAX) for n in numbers)  # more is no float, of many axes
+    products = ROW_READ_CYCLES * read + ROW_PRODUCT_CYCLES * macs
+    return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + products + outputs
 
 
 def packing_cycles(work: Work) -> float:
@@ -257,7 +261,7 @@ def positions_stored(work: Work) -> float:
     if work.one_pass.possible:  # vectors, the last of a row filled or not
         vectors = 1.0 if work.one_pass.joins_rows else math.ceil(cells / work.lanes) * work.lanes / cells
         written = work.factors.one_pass_written[item] * vectors
-        if item == 4 and stride > 1 and outputs * item < FAR_OUTPUTS:
+        if item == 4 and stride > 1 and work.layout.most_taps == 1 and outputs * item < FAR_OUTPUTS:
             written += work.factors.one_pass_places
         if outputs * item >= FAR_OUTPUTS and copies_lines(work):
             written += work.factors.one_pass_copied[item]

@@ -5,6 +5,8 @@ between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; floa
 those of `avx512` and `amx` for the latter and 700 random ones (Xeon with AMX; all dtypes, and float32 as
 `avx512`). Choices on 173 to 216 others take 1.038 (float32, before 1.056), 1.022 (float64, 1.026), 1.033
 (float16, 1.040), 1.018 (bfloat16, 1.018) and, of float32 as `avx512`, 1.033 times as long as the best (1.041).
+Their `far_line`, `waiting` and `one_pass_places` are newer, chosen likewise on 390 layers of few outputs or of
+kernel = stride.
 Those of others, on AMD's processors too, are fits to the latter and 150 more, most of them measured on Intel.
 """
 
@@ -45,7 +47,7 @@ class Factors(NamedTuple):
     one_pass_written, one_pass_copied : dict of int to float
         An output of it, and more where outputs leave the second-level cache whose rows are not whole vectors.
     one_pass_places : float
-        More for a float of several places a cell that does not pass the caches.
+        More for a float of one tap, of several places of a row, that does not pass the caches.
     far_line : float
         Of one tap of few columns in one pass, for a cache line of a large input.
     read, line : dict of int to float

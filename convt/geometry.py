@@ -220,7 +220,7 @@ class _Rules:
             natural = (size - 1) * stride + (kernel - 1) * dilation + 1 + extra
             pad, output = self._pad_and_output(a, size, natural)
             if output < 1:
-                pads = "auto_pad" if self.auto_pad in ("SAME_UPPER", "SAME_LOWER") else self.argument("pads")
+                pads = self.argument("pads") if self.auto_pad in ("NOTSET", "explicit") else "auto_pad"
                 raise ValueError(
                     f"{x}, {pads}: expected an output of at least 1 along spatial axis {a}, "
                     f"got {output} from input {size}, kernel {kernel}, stride {stride}, dilation {dilation}, "
