@@ -193,6 +193,7 @@ def test_one_row_for_every_channel_is_not_read_beyond(level, length):
         ((1, 20, 9, 40), (20, 3, 1, 1), [1, 1], 1),  # one box
         ((3, 40, 1, 7), (40, 2, 1, 3), [1, 3], 1),  # rows shorter than a vector
         ((2, 48, 9, 15), (48, 3, 2, 2), [2, 2], 1),  # in strips
+        ((1, 48, 3, 97), (48, 3, 2, 2), [2, 2], 1),  # the last of them of one cell
         ((2, 6, 100, 50), (6, 2, 2, 2), [2, 2], 2),
         ((5, 30, 700), (30, 2, 4), [4], 1),
         ((1, 30, 5), (30, 1, 2), [2], 1),
