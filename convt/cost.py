@@ -151,16 +151,16 @@ def estimate(work: Work, in_order: bool = False) -> float:
 def phase_rows_cycles(geometry: Geometry) -> float:
     """Cycles without boxes, in phases of rows: fewer only where kernels reach far beyond small images."""
     *outer, inner = geometry.axes
-    tiles = geometry.batch * geometry.group * -(-geometry.group_outputs // ROW_TILE)
-    parts = tiles * -(-inner.output // (inner.stride * ROW_STRIP))
+    of_group = -(-geometry.group_outputs // ROW_TILE)  # tiles, each of which reads the inputs anew
+    parts = geometry.batch * geometry.group * of_group * -(-inner.output // (inner.stride * ROW_STRIP))
     looks = parts * math.prod(axis.output for axis in outer) * sum(axis.kernel for axis in outer)
     taps = parts * math.prod(axis.input * axis.kernel for axis in outer)
     taps *= min(inner.kernel, inner.stride * (inner.input + ROW_STRIP) // inner.dilation + 1)  # that reach a strip
     taps *= geometry.group_inputs
     outputs = ROW_OUTPUT_CYCLES * geometry.outputs
-    read = geometry.macs // max(1, geometry.group_outputs) * -(-geometry.group_outputs // ROW_TILE)
-    numbers = (looks, taps, read, geometry.macs)
-    looks, taps, read, macs = (min(n, INT64_MAX) for n in numbers)  # more is no float, of many axes
+    read = geometry.macs // max(1, geometry.group_outputs) * of_group
+    # More is no float, of many axes.
+    looks, taps, read, macs = (min(n, INT64_MAX) for n in (looks, taps, read, geometry.macs))
     products = ROW_READ_CYCLES * read + ROW_PRODUCT_CYCLES * macs
     return ROW_LISTED_CYCLES * looks + ROW_TAP_CYCLES * taps + products + outputs
 
