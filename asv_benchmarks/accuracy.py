@@ -48,7 +48,7 @@ def errors(job):
         os.environ["CONVT_ISA"] = detail[0]
     import convt
 
-    largest = mean = 0.0
+    largest = rms = 0.0
     for name in SAMPLE:
         layer = LAYERS[name]
         if who == "convt":
@@ -63,8 +63,8 @@ def errors(job):
         exact = convt.reference.conv_transpose(x, w, b, dtype=summed, **attributes(layer))
         error = (result.astype(summed) - exact) / np.abs(exact).max()
         largest = max(largest, float(np.abs(error).max()))
-        mean = max(mean, float(np.sqrt(np.square(error).mean())))
-    return largest, mean
+        rms = max(rms, float(np.sqrt(np.square(error).mean())))
+    return largest, rms
 
 
 def jobs():

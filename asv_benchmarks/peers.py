@@ -354,9 +354,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--layers", nargs="*", choices=list(ALL_LAYERS), metavar="LAYER")
-    parser.add_argument(
-        "--more", action="store_true", help="the layers of more_layers.json instead, if none are named"
-    )
+    chosen.add_argument("--more", action="store_true", help="the layers of more_layers.json instead")
     chosen.add_argument("--random", type=int, metavar="N", help="so many random layers instead")
     parser.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES), metavar="ENGINE")

@@ -25,7 +25,7 @@ The way through the package; each module knows only those behind it, in its line
     merged_taps               neighbouring taps as one of more channels, where these are few
     tiling, coalesce          the output in boxes of cells; axes that are computed as one
     _native                   images of one position, with the weights as they are
-    packing, _kernels         phases of rows in plain loops, and their weights: the generic level
+    row_weights, _kernels     phases of rows in plain loops, and their weights: the generic level
     _levels                   the levels of this build, the limits of their tiles, sizes that loops and plans share
     levels.c, isa_*.c         their table, and the micro-kernels of each instruction set
     micro*.h, pieces.h        micro-kernels, written once, by registers.h (vectors), micro_common.h (macros),

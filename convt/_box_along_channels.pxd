@@ -1,6 +1,6 @@
 from convt._box_operands cimport Box, Operands
 from convt._box_table cimport BoxTable, Scratch
-from convt._levels cimport real_t
+from convt._elements cimport real_t
 
 
 cdef bint sum_along_channels(

@@ -9,12 +9,13 @@ otherwise packed block by block.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
-from convt._box_operands cimport Box, Operands, count_runs, run_begin
+from convt._box_operands cimport Box, Operands, cells_of, count_runs, run_begin
 from convt._box_table cimport GIVEN_CHANNELS, INPUT, MAX_LANES, ORIGIN, REACH, BoxTable, ClassList, Scratch
 from convt._given_weights cimport Given
+from convt._elements cimport real_t
 from convt._levels cimport (
     ALL_PRODUCTS, BEGUN_SUMS, CHAIN, CHECKED_POSITIONS, LARGE_PRODUCTS, MANY_SUMS, MOST_ZEROS, NO_TAP, PAGE,
-    SMALL_PRODUCTS, kernels_for, real_t, tap_t,
+    SMALL_PRODUCTS, kernels_for, tap_t,
 )
 from convt._weight_panels cimport begin_panel, pack_block_panel, pack_panel, panel_rows
 
@@ -270,17 +271,17 @@ cdef bint multiply_given(
     # meet in few sets of the caches. 512 to 256 channels, kernel 4, stride 2, 4x4: 0.8 of the time.
     few = operands.plain and length <= 2 * table.most_sums and not copied
     most = GIVEN_CHANNELS // 2 if few else GIVEN_CHANNELS
-    for chain from 0 <= chain < table.in_channels by CHAIN:
+    for chain from 0 <= chain < table.tap_channels by CHAIN:
         for p in range(length):
             memset(sums + p * sums_step, 0, columns * sizeof(real_t))
-        c, end = chain, min(chain + CHAIN, table.in_channels)
+        c, end = chain, min(chain + CHAIN, table.tap_channels)
         chunks = (end - c + most - 1) // most
         for chunk in range(chunks):
             channels = chain + (chunk + 1) * (end - chain) // chunks - c
             w = panel_rows(table, &given, c, channels, not few, copied, panel, &w_step)
             later = 0
             if few and w != panel:  # not copied: the next channels' or, after the last ones', the next panel's
-                later = channels * w_step if c + channels < table.in_channels else width - c * w_step
+                later = channels * w_step if c + channels < table.tap_channels else width - c * w_step
             kernels_for(table.level, sums).native_tiles(
                 length, channels, columns, input + c, table.x_step, w, w_step, later, sums, sums_step
             )
@@ -328,7 +329,7 @@ cdef inline void add_column(
     """The products of one kernel position, added to the sums of a place that has this tap: plane by plane of its cells,
     the part of each that reads inputs."""
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, cells = box.size[last], plane, rest, a
-    cdef Py_ssize_t of_plane = box.size[rows_axis] * cells, planes = 1, position, begin, end
+    cdef Py_ssize_t of_plane = box.size[rows_axis] * cells, planes = cells_of(box, rows_axis), position, begin, end
     cdef Py_ssize_t first_row = 0, end_row = box.size[rows_axis]
     cdef int64_t shift = table.classes.shifts[tap, last - 1], row_shift = 0, source
     cdef bint inside
@@ -339,8 +340,6 @@ cdef inline void add_column(
         end_row = min(end_row, table.axes[rows_axis, INPUT] - row_shift)
     if begin >= end or first_row >= end_row:
         return
-    for a in range(rows_axis):
-        planes *= box.size[a]
     for plane in range(planes):
         rest = plane
         inside = True
@@ -365,10 +364,8 @@ cdef void add_columns(
     their bias."""
     cdef Py_ssize_t last = table.n_axes - 1, width = table.block_width(block), cells = box.size[last]
     cdef Py_ssize_t product_step = table.padded(table.columns(table.products, block, 0))
-    cdef Py_ssize_t i, t, place, step, n_taps, rows = 1, a
+    cdef Py_ssize_t i, t, place, step, n_taps, rows = cells_of(box, last)
     cdef const int64_t *kernel_index
-    for a in range(last):
-        rows *= box.size[a]
     for i in range(table.classes.n):
         n_taps = table.classes.taps(i)
         step = table.sums_step(table.columns(table.classes, block, i))

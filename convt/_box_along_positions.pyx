@@ -12,7 +12,8 @@ from convt._box_input cimport (
 )
 from convt._box_operands cimport Box, Operands, count_runs, run_begin
 from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable, Scratch
-from convt._levels cimport kernels_for, real_t, tap_class_t
+from convt._elements cimport real_t
+from convt._levels cimport kernels_for, tap_class_t
 from convt._micro_kernels cimport multiply_positions
 
 cdef enum:

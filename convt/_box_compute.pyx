@@ -34,12 +34,11 @@ from convt._box_output cimport store
 from convt._box_table cimport (
     BOX, CELLS, INPUT, ORIGIN, OUTPUT, REACH, BoxTable, Scratch, columns_gain_in_place,
 )
-from convt._elements cimport DType, FLOAT32, FLOAT64
-from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, SET_STEP, real_t, tile_rows_t
+from convt._elements cimport FLOAT32, FLOAT64, dtype_of, real_t
+from convt._levels cimport CACHE_LINE, LONG_ROW, PAGE, SET_STEP, tile_rows_t
 from convt._machine cimport begin_floating, end_floating, is_raised, raise_flag
 
 from convt._memory import WORKSPACES
-from convt.dtypes import DTYPES
 
 cnp.import_array()
 
@@ -74,7 +73,7 @@ cdef bint run_box(
     weights += box.group * table.group_weights
     bias += box.group * table.group_biases
     for block in range(first_block, end_block):
-        channel = box.group * table.out_channels + block * table.block
+        channel = box.group * table.group_outputs + block * table.block
         if table.along_groups:
             groups = box[0]
             groups.group, groups.groups = channel, table.block_width(block)
@@ -309,21 +308,23 @@ def run(
     """
     cdef Operands operands
     cdef Tasks dealt
-    dealt.total, dealt.threads, dealt.groups, dealt.splits, dealt.together = tasks
+    dealt.total, dealt.threads, dealt.groups = tasks.total, tasks.threads, tasks.groups
+    dealt.splits, dealt.together = tasks.splits, tasks.together
     cdef Py_ssize_t step = (table.workspace + PAGE - 1) // PAGE * PAGE
     # Allocated here, so that a MemoryError comes before anything is written.
     cdef cnp.ndarray scratch = WORKSPACES.take(dealt.threads * step + CACHE_LINE)
     cdef char *aligned_scratch = cnp.PyArray_BYTES(scratch)
     aligned_scratch += CACHE_LINE - <size_t> aligned_scratch % CACHE_LINE
-    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.dtype = dtype_of(dtype)
     operands.plain = operands.dtype == FLOAT32 or operands.dtype == FLOAT64
+    operands.item = cnp.PyArray_ITEMSIZE(y)
     operands.least, operands.most = magnitudes
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)
     if table.in_panels:
         operands.w = cnp.PyArray_BYTES(weights)
         operands.w_end = operands.w + cnp.PyArray_NBYTES(weights)
-        weights = bias  # nothing is packed
+        weights = bias  # read by nobody: these may be halves, which no kernel takes as packed ones
     operands.x_strides = cnp.PyArray_STRIDES(x)
     operands.y_strides = cnp.PyArray_STRIDES(y)
     operands.one_pass = table.one_pass and y.strides[y.ndim - 1] == y.itemsize

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t
 
 from convt._box_operands cimport Box, Operands, array_axis
 from convt._box_table cimport INPUT, ORIGIN, PITCH, REACH, BoxTable
-from convt._levels cimport real_t
+from convt._elements cimport real_t
 
 
 # The part of a packed box's axis that holds input: [begin, end) of its places, `pitch` of them; `first` is the input

@@ -5,8 +5,8 @@ from libc.string cimport memmove, memset
 
 from convt._box_operands cimport Box, Operands, precision_in_place, read_line
 from convt._box_table cimport BOX, MAX_LANES, BoxTable
-from convt._elements cimport read
-from convt._levels cimport MOST_TILE_VECTORS, READS_AHEAD, TILE_CHANNELS, kernels_for, real_t
+from convt._elements cimport read, real_t
+from convt._levels cimport MOST_TILE_VECTORS, READS_AHEAD, TILE_CHANNELS, kernels_for
 from convt._micro_kernels cimport transpose
 
 cdef enum:
@@ -182,7 +182,7 @@ cdef inline bint pack_channel(
     if real_t is float and table.words:
         x += 2 * c * channel_step
         refused = pack_words(
-            table, operands, x, x + channel_step if 2 * c + 1 < table.in_channels else NULL, plane.row_step,
+            table, operands, x, x + channel_step if 2 * c + 1 < table.tap_channels else NULL, plane.row_step,
             last - first, before, end - begin, after, inside,
         )
     else:
@@ -252,7 +252,7 @@ cdef bint pack_pairs(
     for pair from 0 <= pair < table.packed_pairs by together:
         pairs = target + (pair // MAX_LANES * table.pieces * MAX_LANES + pair % MAX_LANES) * MAX_LANES
         for row in range(height):
-            channels = table.in_channels - 2 * pair if rows.begin <= row < rows.end else 0
+            channels = table.tap_channels - 2 * pair if rows.begin <= row < rows.end else 0
             end = 0
             while end < width:
                 begin = end
@@ -336,7 +336,7 @@ cdef bint pack_input(
                 )
             else:
                 pack_along_channels(
-                    table, operands, plane.x, box.groups * table.in_channels, plane.row_step, n_rows, n, begin,
+                    table, operands, plane.x, box.groups * table.tap_channels, plane.row_step, n_rows, n, begin,
                     table.steps[last - 1] * table.x_step, square,
                 )
         elif real_t is float and table.pieces:
@@ -345,7 +345,7 @@ cdef bint pack_input(
             )
         else:
             for channel in range(channels):
-                x = plane.x + channel // table.depth * table.in_channels * operands.x_strides[1]
+                x = plane.x + channel // table.depth * table.tap_channels * operands.x_strides[1]
                 begin = target + channel * table.x_step + nth * size
                 refused |= pack_channel(
                     table, operands, &plane, x, channel % table.depth, 0, rows.pitch, 0, columns.pitch, begin

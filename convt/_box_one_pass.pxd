@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t
 
 from convt._box_operands cimport Box, Operands
 from convt._box_table cimport MOST_OUTPUT_TILES, BoxTable
-from convt._levels cimport MAX_AXES, MAX_OUTER, MAX_ROWS, real_t, tap_class_t, tile_rows_t
+from convt._elements cimport real_t
+from convt._levels cimport MAX_AXES, MAX_OUTER, MAX_ROWS, tap_class_t, tile_rows_t
 
 # A register tile of one class or of two that is written as outputs.
 cdef struct OutputTile:

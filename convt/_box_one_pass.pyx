@@ -10,14 +10,15 @@ from libc.string cimport memset
 
 from convt._box_input cimport first_input, read_in_place
 from convt._box_operands cimport (
-    Box, Operands, array_axis, find_place, find_row, next_row, output_item, precision_in_place, row_at,
+    Box, Operands, array_axis, cells_of, find_place, find_row, next_row, output_item, precision_in_place, row_at,
     row_of_outputs, rows_follow,
 )
 from convt._box_output cimport write_joined, write_lines
-from convt._box_table cimport INPUT, ORIGIN, OUTPUT, REACH, STRIDE, BoxTable
+from convt._box_table cimport INPUT, ORIGIN, OUTPUT, PLACES, REACH, BoxTable
+from convt._elements cimport real_t
 from convt._levels cimport (
     CACHE_LINE, JOINED_LINE, LONG_ROW, MANY_SUMS, MAX_AXES, MAX_OUTER, MAX_ROWS, MOST_TILE_VECTORS,
-    ONE_PASS_COLUMNS, ROW_PLACES, TILE_FLOATS, kernels_for, lines_t, output_row_t, real_t, shared_tap_t, tap_class_t,
+    ONE_PASS_COLUMNS, ROW_PLACES, TILE_FLOATS, kernels_for, lines_t, output_row_t, shared_tap_t, tap_class_t,
     tile_pair_t, tile_rows_t,
 )
 from convt._micro_kernels cimport positions_out
@@ -87,7 +88,7 @@ cdef inline Py_ssize_t lines_together(
         count = left if 2 * left < 3 * some else some
     elif left >= 2 * some:
         count = (left - 1) // (left // some) + 1
-    if (box.begin[axis] + idx[axis] + count) * table.axes[axis, STRIDE] > table.axes[axis, OUTPUT]:
+    if (box.begin[axis] + idx[axis] + count) * table.axes[axis, PLACES] > table.axes[axis, OUTPUT]:
         return max(1, count - 1)
     return count
 
@@ -125,7 +126,7 @@ cdef inline RowParts row_parts(BoxTable table, const Operands *operands, const B
     elif operands.in_lines and not operands.plain:
         parts.chunk_vectors = table.chunk_vectors
     elif operands.in_lines:
-        rows_bytes = table.axes[last, OUTPUT] * item * table.axes[last - 1, STRIDE]
+        rows_bytes = table.axes[last, OUTPUT] * item * table.axes[last - 1, PLACES]
         parts.some_lines = max(parts.some_lines, LONG_ROW // rows_bytes + 1)
         parts.chunk_vectors = LONG_ROW // (item * table.lanes * table.inner_places) // strip * strip + strip
         if parts.vectors < 2 * parts.chunk_vectors:
@@ -172,7 +173,7 @@ cdef inline void pack_strip(
     """
     cdef Py_ssize_t row_step = operands.x_strides[array_axis(table.n_axes - 2)]
     kernels_for(table.level, target).filled_lines(
-        table.in_channels, operands.x_strides[1], strip.count, row_step, cells, x, next_strip - x, target,
+        table.tap_channels, operands.x_strides[1], strip.count, row_step, cells, x, next_strip - x, target,
         strip.x_channel, strip.x_line,
     )
 
@@ -294,7 +295,7 @@ cdef void multiply_lines(
             if operands.in_strips:
                 part.x_line = width
                 part.x_channel = part.count * part.x_line
-                x = input + (begin * lines.count + line * part.x_line) * table.in_channels
+                x = input + (begin * lines.count + line * part.x_line) * table.tap_channels
             if source != NULL:
                 strip = source + begin * <Py_ssize_t> sizeof(real_t) + line * row_step
                 next_strip = strip + part.count * row_step
@@ -337,8 +338,8 @@ cdef inline void find_targets(
 ) noexcept nogil:
     """Where the first of some lines of outputs goes, `begin` into its row: of each tile to y or, in lines, to `spare`;
     what lies beyond y goes there, too."""
-    cdef Py_ssize_t outers = table.places // table.inner_places, stride = table.axes[table.n_axes - 2, STRIDE]
-    cdef Py_ssize_t i, j, outer
+    cdef Py_ssize_t outers = table.places // table.inner_places, cell_rows = table.axes[table.n_axes - 2, PLACES]
+    cdef Py_ssize_t i, j, outer, row
     cdef OutputTile *tile
     cdef char *target
     for i in range(outputs.n_tiles):
@@ -348,7 +349,8 @@ cdef inline void find_targets(
             outer = tile.outer[j]
             if operands.in_lines:
                 outer += tile.channel[j] * outers
-                target += (outer // stride * lines.count * stride + outer % stride) * lines.length * output_item(table)
+                row = outer // cell_rows * lines.count * cell_rows + outer % cell_rows
+                target += row * lines.length * output_item(table)
             elif row_of_outer[outer] != NULL:
                 target = row_of_outer[outer] + tile.channel[j] * operands.y_strides[1] + begin * output_item(table)
             tile.target[j] = target
@@ -371,7 +373,7 @@ cdef inline lines_t lines_of_box(
         lines.x_channel = operands.x_strides[1] // <Py_ssize_t> sizeof(real_t)
     lines.channels = table.depth
     lines.x_line = steps[last - 1]
-    lines.out_line = table.axes[last - 1, STRIDE] * operands.y_strides[array_axis(last - 1)] // output_item(table)
+    lines.out_line = table.axes[last - 1, PLACES] * operands.y_strides[array_axis(last - 1)] // output_item(table)
     lines.row = table.axes[last, OUTPUT] if operands.joined_rows and not operands.in_lines else 0
     lines.row_skip = lines.out_line - lines.row
     return lines
@@ -409,11 +411,11 @@ cdef inline void multiply_rows(
         begin = (box.begin[last] + chunk) * inner
         lines.length = min(parts.chunk_vectors * table.lanes * inner, rows.outputs - chunk * inner)
         if operands.in_lines:
-            lines.out_line = table.axes[last - 1, STRIDE] * lines.length
+            lines.out_line = table.axes[last - 1, PLACES] * lines.length
         find_targets(table, operands, lines, rows.row_of_outer, begin, spare, outputs)
         x = chunk
         if operands.in_strips:
-            x = (rows.row * parts.vectors * table.lanes + chunk * lines.count) * table.in_channels
+            x = (rows.row * parts.vectors * table.lanes + chunk * lines.count) * table.tap_channels
         if not packed:
             source = first_input(table, operands, box) + chunk * <Py_ssize_t> sizeof(real_t)
             for a in range(last):
@@ -433,7 +435,7 @@ cdef void multiply_and_store(
     pass: no sums in between but some lines of them in `spare`, where outputs want that. `outputs` are those of the same
     or another block and group. Unless the input is `packed`, it is packed strip by strip, that of one group.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, n = 1, outer, a, place, group
+    cdef Py_ssize_t last = table.n_axes - 1, n = cells_of(box, last), outer, a, place, group
     cdef Py_ssize_t steps[MAX_AXES]
     cdef RowParts parts = row_parts(table, operands, box)
     cdef lines_t lines = lines_of_box(table, operands, box, &input, steps)
@@ -442,7 +444,6 @@ cdef void multiply_and_store(
         list_outputs(table, block, weights, bias, outputs)
     for a in range(last):
         rows.idx[a] = 0
-        n *= box.size[a]
     rows.row = 0
     while rows.row < n:
         take_rows(table, operands, box, parts.some_lines, channel, outputs, &rows)
@@ -460,7 +461,7 @@ cdef void multiply_and_store(
             )
             for outer in range(table.places // table.inner_places):
                 if rows.row_of_outer[outer] != NULL:
-                    rows.row_of_outer[outer] += table.out_channels * operands.y_strides[1]
+                    rows.row_of_outer[outer] += table.group_outputs * operands.y_strides[1]
         rows.row += rows.count
         rows.idx[last - 1] += rows.count - 1
         next_row(table, box, rows.idx)
@@ -471,7 +472,7 @@ cdef void list_rows(
 ) noexcept nogil:
     """Where the rows of a box's outputs begin, those of channel 0 and of a cell's first places; what is one row in
     memory counts as one. `first` has room for a pointer per row of cells."""
-    cdef Py_ssize_t last = table.n_axes - 1, a, row, n = 1, as_one = 1
+    cdef Py_ssize_t last = table.n_axes - 1, row, as_one = 1
     cdef int64_t idx[MAX_AXES]
     cdef int64_t place[MAX_AXES]
     rows.precision = precision_in_place(operands, operands.y_strides[last + 1])
@@ -479,14 +480,12 @@ cdef void list_rows(
     rows.stream = operands.stream
     rows.fetch = operands.fetch
     rows.first = first
-    for a in range(last):
-        n *= box.size[a]
-    if rows_follow(table, operands) and table.axes[last - 1, STRIDE] == 1:
+    if rows_follow(table, operands) and table.axes[last - 1, PLACES] == 1:
         as_one = box.size[last - 1]
     rows.width = as_one * box.size[last]
     find_place(table, 0, place)
     find_row(table, box, 0, idx)
-    for row in range(n):
+    for row in range(cells_of(box, last)):
         if row % as_one == 0:
             first[row // as_one] = (
                 row_at(table, operands, box, idx, place, 0)
@@ -502,11 +501,9 @@ cdef void multiply_tiles_and_store(
     """`multiply_and_store` in tile registers, for cells that read one input each."""
     cdef Py_ssize_t inner = table.inner_places, outers = table.places // inner
     cdef Py_ssize_t columns = table.columns(table.classes, block, 0), taps = table.classes.taps(0)
-    cdef Py_ssize_t a, i, cells = 1
+    cdef Py_ssize_t i
     cdef Py_ssize_t offsets[ONE_PASS_COLUMNS]
     cdef int64_t idx[MAX_AXES]
-    for a in range(table.n_axes):
-        cells *= box.size[a]
     find_row(table, box, 0, idx)
     for i in range(columns // inner):
         offsets[i] = (
@@ -515,7 +512,7 @@ cdef void multiply_tiles_and_store(
         )
     rows.offsets = offsets
     table.level.tiles.positions_out(
-        table.pieces, columns, cells, taps, table.channel_pairs, input, table.x_step,
+        table.pieces, columns, cells_of(box, table.n_axes), taps, table.channel_pairs, input, table.x_step,
         weights + table.weight_offset[block, 0], bias + table.bias_offset[block, 0], rows,
     )
 
@@ -546,12 +543,10 @@ cdef void multiply_tile_rows(
 ) noexcept nogil:
     """The outputs of a block in tile registers, row by row, for cells that read several inputs each: their sums wait in
     the first-level cache."""
-    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, n = 1, a, outer, x
+    cdef Py_ssize_t last = table.n_axes - 1, inner = table.inner_places, a, outer, x
     cdef int64_t idx[MAX_AXES]
     cdef tile_pair_t pairs[ROW_PLACES]
     cdef output_row_t y
-    for a in range(last):
-        n *= box.size[a]
     y.precision = precision_in_place(operands, operands.y_strides[last + 1])
     y.places, y.stream, y.channels = inner, operands.stream, table.block_width(block)
     y.channel_step, y.height = operands.y_strides[1], table.tile_height
@@ -559,7 +554,7 @@ cdef void multiply_tile_rows(
     for outer in range(table.places // inner):
         find_pairs(table, block, outer, weights, pairs)
         find_row(table, box, 0, idx)
-        for _ in range(n):
+        for _ in range(cells_of(box, last)):
             y.first = row_of_outputs(table, operands, box, idx, outer, channel)
             x = 0
             for a in range(last):
@@ -567,7 +562,7 @@ cdef void multiply_tile_rows(
             if y.first != NULL:
                 y.first += box.begin[last] * inner * operands.y_strides[last + 1]
                 table.level.tiles.row_out(
-                    table.pieces, pairs, box.size[last], table.in_channels, input + x * table.x_step, table.x_step,
+                    table.pieces, pairs, box.size[last], table.tap_channels, input + x * table.x_step, table.x_step,
                     bias + table.bias_offset[block, 0], &y,
                 )
             next_row(table, box, idx)

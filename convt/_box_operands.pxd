@@ -3,13 +3,14 @@
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from convt._box_table cimport BOX, CELLS, OUTPUT, STRIDE, BoxTable
-from convt._elements cimport BFLOAT16, DType, precision_of, read, write
-from convt._levels cimport MAX_AXES, kernels_for, real_t
+from convt._box_table cimport BOX, CELLS, OUTPUT, PLACES, BoxTable
+from convt._elements cimport BFLOAT16, DType, precision_of, read, real_t, write
+from convt._levels cimport MAX_AXES, kernels_for
 
 
 cdef struct Operands:
     DType dtype
+    Py_ssize_t item  # bytes of a stored element
     bint plain  # stored in the type that sums are made in
     bint stream  # y is so large that its stores should pass the caches
     bint many_lines  # of a channel of y are written together, where sums lie along channels
@@ -77,6 +78,14 @@ cdef inline void write_outputs(
         table.halves.narrow(operands.dtype == BFLOAT16, sums, n, <uint16_t *> y)
 
 
+cdef inline Py_ssize_t cells_of(const Box *box, Py_ssize_t axes) noexcept nogil:
+    """Cells of a box on its first so many axes."""
+    cdef Py_ssize_t a, cells = 1
+    for a in range(axes):
+        cells *= box.size[a]
+    return cells
+
+
 cdef inline Py_ssize_t count_runs(BoxTable table, const Box *box, Py_ssize_t *length) noexcept nogil:
     """The runs of a box; `length` becomes the positions of each."""
     cdef Py_ssize_t a, runs = 1
@@ -128,8 +137,8 @@ cdef inline void find_place(BoxTable table, Py_ssize_t outer, int64_t *place) no
     """Number `outer` of the rows of outputs of a cell: its place on every axis but the last."""
     cdef Py_ssize_t a
     for a in range(table.n_axes - 2, -1, -1):
-        place[a] = outer % table.axes[a, STRIDE]
-        outer //= table.axes[a, STRIDE]
+        place[a] = outer % table.axes[a, PLACES]
+        outer //= table.axes[a, PLACES]
 
 
 cdef inline char *row_at(
@@ -141,7 +150,7 @@ cdef inline char *row_at(
     cdef int64_t o
     cdef char *y = operands.y + channel * operands.y_strides[1]
     for a in range(table.n_axes - 1):
-        o = (box.begin[a] + idx[a]) * table.axes[a, STRIDE] + place[a]
+        o = (box.begin[a] + idx[a]) * table.axes[a, PLACES] + place[a]
         if o >= table.axes[a, OUTPUT]:
             return NULL
         y += o * operands.y_strides[array_axis(a)]

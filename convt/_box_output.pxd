@@ -1,6 +1,7 @@
 from convt._box_operands cimport Box, Operands
 from convt._box_table cimport BoxTable, Scratch
-from convt._levels cimport lines_t, real_t
+from convt._elements cimport real_t
+from convt._levels cimport lines_t
 
 
 cdef void store(

@@ -6,12 +6,12 @@ Of one pass, lines of sums or, of words, of outputs, which wait for that (`write
 from libc.stdint cimport int64_t, uint16_t
 
 from convt._box_operands cimport (
-    Box, Operands, array_axis, count_runs, find_row, output_item, row_of_outputs, rows_follow, write_line,
+    Box, Operands, array_axis, cells_of, count_runs, find_row, output_item, row_of_outputs, rows_follow, write_line,
     write_outputs,
 )
-from convt._box_table cimport OUTPUT, STRIDE, BoxTable, Scratch
-from convt._elements cimport BFLOAT16, write
-from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, kernels_for, lines_t, real_t
+from convt._box_table cimport OUTPUT, PLACES, BoxTable, Scratch
+from convt._elements cimport BFLOAT16, real_t, write
+from convt._levels cimport CACHE_LINE, MAX_AXES, MOST_LINES, kernels_for, lines_t
 from convt._micro_kernels cimport transpose
 
 cdef enum:
@@ -72,12 +72,12 @@ cdef struct Cursor:
 cdef inline void begin_row(
     BoxTable table, Py_ssize_t row, Py_ssize_t row_outputs, const Py_ssize_t *sum_step, Cursor *cursor
 ) noexcept nogil:
-    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE]
+    cdef Py_ssize_t cell_rows = table.axes[table.n_axes - 2, PLACES]
     cursor.row = row
-    cursor.first = row % stride * table.inner_places
+    cursor.first = row % cell_rows * table.inner_places
     cursor.left = row_outputs
     cursor.place = 0
-    cursor.position = row // stride * sum_step[table.n_axes - 2]
+    cursor.position = row // cell_rows * sum_step[table.n_axes - 2]
 
 
 cdef inline void seek(
@@ -147,7 +147,7 @@ cdef void store_channels(
     together.
     """
     cdef Py_ssize_t step = operands.y_strides[table.n_axes]
-    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t item = operands.item
     cdef Py_ssize_t line = max(table.lanes, CACHE_LINE // item)
     cdef Py_ssize_t together = 2 * line if operands.stream and operands.plain else line
     cdef Py_ssize_t most = MOST_LINES * line if operands.many_lines else together
@@ -208,15 +208,15 @@ cdef void store_places(
 ) noexcept nogil:
     """`rows` rows of outputs of one channel, sums lying along a cell's places, which are in order in the first-level
     cache before they are written."""
-    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t cell_rows = table.axes[table.n_axes - 2, PLACES], inner = table.inner_places
     cdef Py_ssize_t row_step = sum_step[table.n_axes - 2], cell_step = sum_step[table.n_axes - 1]
     cdef Py_ssize_t row, first, cell, e, places, position, n, row_cells = (row_outputs - 1) // inner + 1
     cdef Py_ssize_t item = operands.y_strides[table.n_axes], cells = max(1, MOST_WIDE // inner)
     cdef real_t wide[MOST_WIDE]
     for row in range(rows):
-        first = row % stride * inner
+        first = row % cell_rows * inner
         for cell from 0 <= cell < row_cells by cells:
-            position = row // stride * row_step + cell * cell_step
+            position = row // cell_rows * row_step + cell * cell_step
             for e from 0 <= e < inner by MOST_WIDE:
                 places = min(inner - e, MOST_WIDE)
                 n = min(cells * places, row_outputs - cell * inner - e)
@@ -277,10 +277,10 @@ cdef void store_positions(
     """`rows` rows of outputs of `channels` channels, sums lying along positions, `row_step` from a row of cells to the
     next; `sums_of_place` is used up.
     """
-    cdef Py_ssize_t stride = table.axes[table.n_axes - 2, STRIDE], inner = table.inner_places
+    cdef Py_ssize_t cell_rows = table.axes[table.n_axes - 2, PLACES], inner = table.inner_places
     cdef Py_ssize_t m, row, e, first
     for row in range(rows):
-        first = row % stride * inner
+        first = row % cell_rows * inner
         for m in range(channels):
             store_row(
                 table, operands, sums_of_place + first, row_outputs, y + m * operands.y_strides[1] + row * row_bytes
@@ -329,39 +329,37 @@ cdef void store(
     """Write every output of one block of channels, the first of which is `channel` of y; along channels `bias` is added
     to its sums."""
     cdef Py_ssize_t last = table.n_axes - 1, rows_axis = last - 1, inner = table.inner_places
-    cdef Py_ssize_t stride = table.axes[rows_axis, STRIDE], cells = box.size[rows_axis]
-    cdef Py_ssize_t planes = 1, plane, outer, row, rows, row_step, row_bytes, n, as_one = 1
+    cdef Py_ssize_t cell_rows = table.axes[rows_axis, PLACES], cells = box.size[rows_axis]
+    cdef Py_ssize_t planes = cells_of(box, rows_axis), plane, outer, row, rows, row_step, row_bytes, n, as_one = 1
     cdef Py_ssize_t a, position, width = table.block_width(block)
-    cdef Py_ssize_t item = sizeof(real_t) if operands.plain else sizeof(uint16_t)
+    cdef Py_ssize_t item = operands.item
     cdef Py_ssize_t sum_step[MAX_AXES]
     cdef int64_t begin, end
     cdef int64_t idx[MAX_AXES]
     cdef const real_t **sums_of_place = <const real_t **> scratch.rows
     cdef char *y
-    for a in range(rows_axis):
-        planes *= box.size[a]
     find_sums(table, box, sum_step)
     row_step = sum_step[rows_axis]
     begin = box.begin[last] * inner
     end = min(table.axes[last, OUTPUT], (box.begin[last] + box.size[last]) * inner)
-    rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * stride, cells * stride)
+    rows = min(table.axes[rows_axis, OUTPUT] - box.begin[rows_axis] * cell_rows, cells * cell_rows)
     row_bytes = operands.y_strides[array_axis(rows_axis)]
     n = end - begin
     # One long row; along positions, if its sums follow each other too.
-    if rows_follow(table, operands) and (table.along_channels or (stride == 1 and row_step * inner == n)):
+    if rows_follow(table, operands) and (table.along_channels or (cell_rows == 1 and row_step * inner == n)):
         as_one = rows
     for plane in range(planes):
         find_row(table, box, plane * cells, idx)
         position = 0
         for a in range(rows_axis):
             position += idx[a] * sum_step[a]
-        for outer from 0 <= outer < table.places // inner by stride:
+        for outer from 0 <= outer < table.places // inner by cell_rows:
             y = row_of_outputs(table, operands, box, idx, outer, channel)
             if y == NULL:
                 continue
             y += begin * operands.y_strides[last + 1]
             find_places(
-                table, block, outer * inner, stride * inner, <const real_t *> scratch.sums, position, sums_of_place,
+                table, block, outer * inner, cell_rows * inner, <const real_t *> scratch.sums, position, sums_of_place,
                 scratch.steps,
             )
             if table.along_places and operands.y_strides[last + 1] == item:
@@ -387,23 +385,23 @@ cdef void write_lines(
     Py_ssize_t outers, char **row_of_outer, Py_ssize_t begin,
 ) noexcept nogil:
     """Lines of sums to y, `begin` outputs into its rows; those of a channel lie one right behind the other as in y."""
-    cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, stride = table.axes[row_axis, STRIDE]
+    cdef Py_ssize_t row_axis = table.n_axes - 2, m, outer, line, e, cell_rows = table.axes[row_axis, PLACES]
     cdef Py_ssize_t row_bytes = operands.y_strides[array_axis(row_axis)]
     cdef Py_ssize_t item = operands.y_strides[table.n_axes]
     # Not by row_bytes alone: the stride of an axis of one row is any number.
     cdef bint follow = rows_follow(table, operands) and lines.length == table.axes[table.n_axes - 1, OUTPUT]
     cdef char *y
     for m in range(channels):
-        for outer from 0 <= outer < outers by stride:
-            if follow and row_of_outer[outer + stride - 1] != NULL:
+        for outer from 0 <= outer < outers by cell_rows:
+            if follow and row_of_outer[outer + cell_rows - 1] != NULL:
                 y = row_of_outer[outer] + m * operands.y_strides[1]
-                write_outputs(table, operands, sums, lines.count * stride * lines.length, y)
-                sums += lines.count * stride * lines.length
+                write_outputs(table, operands, sums, lines.count * cell_rows * lines.length, y)
+                sums += lines.count * cell_rows * lines.length
                 continue
             for line in range(lines.count):
-                for e in range(outer, outer + stride):
+                for e in range(outer, outer + cell_rows):
                     if row_of_outer[e] != NULL:
-                        y = row_of_outer[e] + m * operands.y_strides[1] + line * stride * row_bytes + begin * item
+                        y = row_of_outer[e] + m * operands.y_strides[1] + line * cell_rows * row_bytes + begin * item
                         write_outputs(table, operands, sums, lines.length, y)
                     sums += lines.length
 
@@ -432,7 +430,7 @@ cdef void write_joined(
 
     Two halves are copied as a float.
     """
-    cdef Py_ssize_t last = table.n_axes - 1, stride = table.axes[last - 1, STRIDE], m, outer, e
+    cdef Py_ssize_t last = table.n_axes - 1, cell_rows = table.axes[last - 1, PLACES], m, outer, e
     cdef Py_ssize_t together = <Py_ssize_t> sizeof(real_t) // output_item(table)
     cdef Py_ssize_t outputs = table.axes[last, OUTPUT] // together, of_row = length // together // rows
     cdef Py_ssize_t row_step = operands.y_strides[array_axis(last - 1)] // <Py_ssize_t> sizeof(real_t)
@@ -440,14 +438,14 @@ cdef void write_joined(
     cdef real_t *y
     length = rows * of_row
     for m in range(channels):
-        for outer from 0 <= outer < outers by stride:
-            if as_one and row_of_outer[outer + stride - 1] != NULL:
+        for outer from 0 <= outer < outers by cell_rows:
+            if as_one and row_of_outer[outer + cell_rows - 1] != NULL:
                 y = <real_t *> (row_of_outer[outer] + m * operands.y_strides[1])
-                kernels_for(table.level, y).stream_rows(rows * stride, outputs, stride, sums, of_row, length, y)
-                sums += stride * length
+                kernels_for(table.level, y).stream_rows(rows * cell_rows, outputs, cell_rows, sums, of_row, length, y)
+                sums += cell_rows * length
                 continue
-            for e in range(outer, outer + stride):
+            for e in range(outer, outer + cell_rows):
                 if row_of_outer[e] != NULL:
                     y = <real_t *> (row_of_outer[e] + m * operands.y_strides[1])
-                    write_place(table, operands, rows, of_row, outputs, stride * row_step, sums, y)
+                    write_place(table, operands, rows, of_row, outputs, cell_rows * row_step, sums, y)
                 sums += length

@@ -31,7 +31,7 @@ cdef enum:
     MOST_OUTPUT_TILES = 2 * MAX_OUTER  # of a block in one pass: as places, or as columns of several channels
 
 cdef enum:
-    INPUT, STRIDE, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes
+    INPUT, PLACES, OUTPUT, CELLS, BOX, ORIGIN, REACH, PITCH  # columns of BoxTable.axes: the fields of tiling.BoxAxis
 
 cpdef bint columns_gain_in_place(
     Py_ssize_t columns, Py_ssize_t rows, Py_ssize_t sums, Py_ssize_t channel_bytes
@@ -80,8 +80,8 @@ cdef class BoxTable:
     cdef bint image_runs  # runs go along axis 0, and over all the others loops
     cdef bint row_runs  # a run is a row of cells, at whose ends tiles of positions leave out zeros
     cdef Py_ssize_t place_step  # elements from a place to the next of its row, with lanes along channels
-    cdef Py_ssize_t group, out_channels, block, blocks
-    cdef Py_ssize_t in_channels, place_channels  # of a tap and, fewer where taps are merged, of a place of the input
+    cdef Py_ssize_t group, group_outputs, block, blocks
+    cdef Py_ssize_t tap_channels, place_channels  # of a tap and, fewer where taps are merged, of a place of the input
     # Of merged taps, [tap][kernel position], the kernel positions that they are made of, -1 for none; or None.
     cdef readonly object merged_kernel
     # Pieces of elements for tiles of channels lie [place][32 channels][piece][32] or, for merged taps, in planes

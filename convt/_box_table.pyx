@@ -131,11 +131,11 @@ cdef class BoxTable:
         self.along_places = work.along_places
         self.in_portions = self.columns_first and not (self.along_channels or self.pieces)
         self.group = geometry.group
-        self.in_channels, self.place_channels = work.in_channels, work.geometry.group_inputs
+        self.tap_channels, self.place_channels = work.tap_channels, work.geometry.group_inputs
         self.merged_kernel = np.array(work.merged.kernel, dtype=np.int64).T.copy() if work.merged else None
-        self.input_chunks = (self.in_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
-        self.packed_pairs = work.limits.pairs_of(self.in_channels, self.along_channels) if self.pieces else 0
-        self.out_channels = geometry.group_outputs
+        self.input_chunks = (self.tap_channels + TILE_CHANNELS - 1) // TILE_CHANNELS
+        self.packed_pairs = work.limits.pairs_of(self.tap_channels, self.along_channels) if self.pieces else 0
+        self.group_outputs = geometry.group_outputs
         self.kernel = work.kernel
         self.block, self.blocks = work.block, work.blocks
         self.lanes, self.most_sums, self.unit = work.limits.lanes, work.limits.sums, work.limits.unit
@@ -157,7 +157,7 @@ cdef class BoxTable:
         if self.pieces and not self.along_channels and not self.columns_first and layout.run_axis:
             raise ValueError("layout: tiles of positions want one run, from place 0 on")
         self.input_elements, self.positions = layout.input_elements, layout.runs * layout.run_length
-        self.inner_places = self.axes[self.n_axes - 1, STRIDE]
+        self.inner_places = self.axes[self.n_axes - 1, PLACES]
         self.gap = 1
         if self.along_channels and not (self.columns_first or self.pieces or layout.image_runs):
             self.gap = layout.gap
@@ -167,15 +167,15 @@ cdef class BoxTable:
     cdef set_steps(self):
         """How the packed input lies in memory."""
         cdef Py_ssize_t places
-        self.depth = self.in_channels
+        self.depth = self.tap_channels
         if self.pieces:
-            self.channel_pairs = (self.in_channels + 1) // 2
+            self.channel_pairs = (self.tap_channels + 1) // 2
             self.depth = self.input_chunks * TILE_CHANNELS // 2 * self.pieces
         if self.words:
-            self.depth = (self.in_channels + 1) // 2
+            self.depth = (self.tap_channels + 1) // 2
         self.planes, self.piece_step, self.chunk_step = 1, PIECE_STEP, PIECE_STEP * self.pieces
         if self.merged_kernel is not None:
-            self.x_step = self.in_channels // len(self.merged_kernel) // 2
+            self.x_step = self.tap_channels // len(self.merged_kernel) // 2
             self.beyond = (self.input_chunks * TILE_CHANNELS // 2 - 1) // self.x_step
             places = self.input_elements + self.more_positions() + self.beyond
             self.planes, self.chunk_step = self.pieces, PIECE_STEP
@@ -198,13 +198,13 @@ cdef class BoxTable:
         whole = self.columns_first or self.by_rows or self.merged_kernel is not None
         whole = whole or (self.pieces and self.unit == 1)  # dot products
         if self.along_channels and not whole:
-            tile_bytes = layout.most_taps * self.in_channels * self.whole_tile
+            tile_bytes = layout.most_taps * self.tap_channels * self.whole_tile
             tile_bytes *= 2 * self.pieces if self.pieces else self.item
             if tile_bytes >= SLICE_BYTES:
                 slices = (tile_bytes - 1) // PIECES_SLICE_BYTES + 1 if self.pieces else tile_bytes // SLICE_BYTES + 1
         # Of single taps whole chains, which native weights, of which nothing is sliced, have as well.
         unit = CHAIN if layout.most_taps == 1 and not self.pieces else TILE_CHANNELS
-        self.slice = ((self.in_channels - 1) // slices // unit + 1) * unit
+        self.slice = ((self.tap_channels - 1) // slices // unit + 1) * unit
         panel_bytes = PANEL_BYTES if self.most_sums >= MANY_SUMS else FEW_REGISTERS_PANEL_BYTES
         self.panel = max(1, panel_bytes // (rows * width * self.item)) * width
         self.panel = min(self.panel, (self.block * self.kernel + width - 1) // width * width)
@@ -212,15 +212,14 @@ cdef class BoxTable:
     cdef set_one_pass(self, one_pass, layout):
         """Rows of tiles whose sums are written as outputs. Returns the classes of places, cut for these tiles."""
         classes = layout.classes
-        (
-            self.one_pass, two_classes, self.shares_loads, self.strips, self.joins_rows, self.rows_are_vectors,
-            whole_lines, self.leaves_out_taps,
-        ) = one_pass
-        self.kind = TWO_CLASSES if two_classes else SHARED_LOADS if self.shares_loads else ONE_CLASS
-        self.tile_classes = 2 if two_classes else 1
+        self.one_pass, self.strips = one_pass.possible, one_pass.strips
+        self.joins_rows, self.rows_are_vectors = one_pass.joins_rows, one_pass.rows_are_vectors
+        self.shares_loads, self.leaves_out_taps = one_pass.shares_loads, one_pass.leaves_out_taps
+        self.kind = TWO_CLASSES if one_pass.two_classes else SHARED_LOADS if self.shares_loads else ONE_CLASS
+        self.tile_classes = 2 if one_pass.two_classes else 1
         if self.joins_rows and self.rows_are_vectors and self.inner_places not in (2, 4):
             raise ValueError(f"one_pass: rows of whole vectors of {self.inner_places} places a cell cannot be joined")
-        if whole_lines:
+        if one_pass.whole_lines:
             self.most_rows = WHOLE_LINES_ROWS
         if self.shares_loads:
             self.most_rows = MAX_SHARED_ROWS if self.most_sums >= MANY_SUMS else MAX_SHARED_ROWS // 2
@@ -236,7 +235,7 @@ cdef class BoxTable:
                 ],
                 dtype=np.uint8,
             )
-        if two_classes and (self.in_channels <= TWO_CLASSES_CHANNELS or self.most_sums < MANY_SUMS):
+        if one_pass.two_classes and (self.tap_channels <= TWO_CLASSES_CHANNELS or self.most_sums < MANY_SUMS):
             self.most_rows //= 2  # of each class, the sums of both in registers
         if self.one_pass and self.inner_places > 2 and not (self.pieces or self.shares_loads):
             self.together = self.inner_places
@@ -318,7 +317,7 @@ cdef class BoxTable:
             for i in range(self.classes.n):
                 self.sums_before[b, i + 1] = self.sums_before[b, i] + self.sums_step(self.columns(self.classes, b, i))
         self.group_weights = 0 if self.in_panels else offset_w
-        self.group_biases = self.out_channels if self.along_channels else offset_b
+        self.group_biases = self.group_outputs if self.along_channels else offset_b
 
     cdef size_scratch(self, bint halves):
         """What boxes of elements, which are `halves` or not, need."""
@@ -365,7 +364,7 @@ cdef class BoxTable:
         return digest.digest()
 
     cdef Py_ssize_t block_width(self, Py_ssize_t block) noexcept nogil:
-        return min(self.block, self.out_channels - block * self.block)
+        return min(self.block, self.group_outputs - block * self.block)
 
     cdef Py_ssize_t columns(self, ClassList classes, Py_ssize_t block, Py_ssize_t i) noexcept nogil:
         """Output channels times places of class i: the columns of its matrix product."""
@@ -493,6 +492,6 @@ cdef class BoxTable:
         cdef Py_ssize_t rows = self.depth + TILE_CHANNELS if self.pieces else GIVEN_CHANNELS
         if not self.in_panels:
             return 0
-        if self.columns_first and self.in_channels > CHAIN and not self.pieces:
+        if self.columns_first and self.tap_channels > CHAIN and not self.pieces:
             rows += self.input_elements  # whose chains behind the first are summed there
         return rows * self.panel if self.columns_first else self.block_weights + self.wide_size + self.turned_size

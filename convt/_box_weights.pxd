@@ -1,6 +1,6 @@
 from convt._box_table cimport BoxTable, MAX_LANES
 from convt._given_weights cimport Given
-from convt._levels cimport real_t
+from convt._elements cimport real_t
 
 
 cdef inline Py_ssize_t chunk_step(BoxTable table, Py_ssize_t n_taps, Py_ssize_t tile) noexcept nogil:

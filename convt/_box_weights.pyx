@@ -14,11 +14,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from convt._box_table cimport BoxTable, MAX_LANES, MAX_VECTORS, TURNED_CHANNELS
-from convt._elements cimport BFLOAT16, DType, FLOAT16, bits_of, value_of
+from convt._elements cimport BFLOAT16, FLOAT16, bits_of, dtype_of, real_t, value_of
 from convt._given_weights cimport (
     EVER_LEAST, EVER_MOST, Given, begin_columns, join_channels, joins_channels, read_channel, sum_up_magnitudes,
 )
-from convt._levels cimport MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, kernels_for, real_t
+from convt._levels cimport MOST_TURNED, TILE_CHANNELS, TILE_FLOATS, kernels_for
 from convt._machine cimport begin_floating, end_floating
 from convt._micro_kernels cimport transpose
 
@@ -26,7 +26,6 @@ import numpy as np
 
 from convt._memory import RESULTS, WORKSPACES
 from convt.arrays import empty_aligned
-from convt.dtypes import DTYPES
 
 cnp.import_array()
 
@@ -161,7 +160,7 @@ cdef bint pack_whole_vectors(
                 )
             else:
                 targets[t] = weights + places.first[t] + c * places.step[t]
-        if c >= table.in_channels:
+        if c >= table.tap_channels:
             for t in range(n):
                 if targets[t] != NULL:
                     memset(targets[t], 0, lanes * sizeof(real_t))
@@ -284,7 +283,7 @@ cdef void pack_block(BoxTable table, Given *given, real_t *wide, Py_ssize_t bloc
             for c in range(given.begin, given.end):
                 join_channels(table, given, 2 * c, 0, given.width, wide + c * given.width, 1, MAX_LANES)
         else:
-            for c in range(begin, min(given.end, table.in_channels)):
+            for c in range(begin, min(given.end, table.tap_channels)):
                 read_channel(table, given, c, wide + c * given.width)
         for i in range(table.products.n):
             target = weights + table.weight_offset[block, i]
@@ -337,7 +336,7 @@ cdef void gather_columns(
     cdef Py_ssize_t step = tile if table.along_channels or not table.pieces else 1
     cdef Py_ssize_t column_step = 1 if table.along_channels or not table.pieces else TILE_CHANNELS
     cdef Py_ssize_t i, first, turned = 0  # columns that are transposed
-    cdef Py_ssize_t channels = table.depth if table.words else table.in_channels
+    cdef Py_ssize_t channels = table.depth if table.words else table.tap_channels
     cdef const real_t *source
     cdef const real_t *rows[MAX_LANES]
     cdef real_t wide[TILE_CHANNELS * 2 * MAX_LANES]
@@ -406,7 +405,7 @@ cdef bint pack_small_groups(
 ) noexcept nogil:
     """`pack_all`, lanes along positions: the order of the first group's weights and bias is that of all. One by one
     256 depthwise channels took 0.1 ms."""
-    cdef Py_ssize_t n = table.in_channels * table.out_channels * table.kernel, group, block, i
+    cdef Py_ssize_t n = table.tap_channels * table.group_outputs * table.kernel, group, block, i
     cdef const real_t *w = <const real_t *> array.first
     cdef Given given = array[0]
     cdef real_t numbers[SMALL_GROUP]  # for the first group's weights in their own order, and for its bias: 1 to n
@@ -427,7 +426,7 @@ cdef bint pack_small_groups(
             weights[group * table.group_weights + i] = w[group * n + order[i]]
         for i in range(table.group_biases):
             if bias_order[i] >= 0:
-                bias[group * table.group_biases + i] = b[group * table.out_channels + bias_order[i]]
+                bias[group * table.group_biases + i] = b[group * table.group_outputs + bias_order[i]]
     return kernels_for(table.level, w).all_finite(w, table.group * n)
 
 
@@ -441,14 +440,14 @@ cdef bint pack_task(
     cdef Py_ssize_t block = task // parts % table.blocks, group = task // parts // table.blocks, first, end
     given.begin, given.end = part * chunks // parts * TILE_CHANNELS, (part + 1) * chunks // parts * TILE_CHANNELS
     if not table.pieces:
-        given.end = min(given.end, table.in_channels)
+        given.end = min(given.end, table.tap_channels)
     begin_columns(table, &given, group, block, 0, table.block_width(block) * table.kernel)
     end = given.end
     for first from given.begin // table.slice * table.slice <= first < end by table.slice:
         given.begin, given.end = max(given.begin, first), min(end, first + table.slice)
         pack_block(table, &given, wide, block, weights + group * table.group_weights)
     if part == 0 and not table.along_channels:
-        spread_bias(table, b + group * table.out_channels, block, bias + group * table.group_biases)
+        spread_bias(table, b + group * table.group_outputs, block, bias + group * table.group_biases)
     sum_up_magnitudes(&given, magnitudes)
     return given.finite
 
@@ -484,14 +483,14 @@ cdef void merge_channels(
 cdef cnp.ndarray merge(BoxTable table, cnp.ndarray w):
     """Weights ``(C, M/group, *K)``, contiguous, of two or four bytes an element, as those of the table's merged taps:
     ``(group * taps * channels of a place, M/group, merged kernel)``."""
-    given = w.reshape(table.group, len(w) // table.group, table.out_channels, -1)
+    given = w.reshape(table.group, len(w) // table.group, table.group_outputs, -1)
     taps, positions = table.merged_kernel.shape
-    merged = np.zeros((table.group, taps, table.in_channels // taps, table.out_channels, positions), w.dtype)
+    merged = np.zeros((table.group, taps, table.tap_channels // taps, table.group_outputs, positions), w.dtype)
     if w.itemsize == 2:
         merge_channels[uint16_t](given.view(np.uint16), table.merged_kernel, merged.view(np.uint16))
     else:
         merge_channels[uint32_t](given.view(np.uint32), table.merged_kernel, merged.view(np.uint32))
-    return merged.reshape(-1, table.out_channels, positions)
+    return merged.reshape(-1, table.group_outputs, positions)
 
 
 def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b, bint once, int n_threads):
@@ -523,7 +522,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     cdef Py_ssize_t task, tasks = table.group * table.blocks, parts = 1
     if table.merged_kernel is not None:
         w = merge(table, w)
-    array.dtype = <DType> <int> DTYPES.index(dtype)
+    array.dtype = dtype_of(dtype)
     array.halves = array.dtype == FLOAT16 or array.dtype == BFLOAT16
     array.first = cnp.PyArray_BYTES(w)
     array.array_end = array.first + cnp.PyArray_NBYTES(w)
@@ -540,11 +539,11 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     if tasks % n_threads:
         parts = min(table.input_chunks, (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)
-    widened = table.in_channels * table.block * table.kernel if array.halves else 0
+    widened = table.tap_channels * table.block * table.kernel if array.halves else 0
     widened = max(widened + MAX_LANES, table.wide_size + table.turned_size)
     wide = empty_aligned((n_threads, widened), b.dtype, WORKSPACES)
     small = not (table.along_channels or table.pieces or array.halves) and table.group > 1
-    small &= table.group_biases + table.in_channels * table.out_channels * table.kernel <= SMALL_GROUP
+    small &= table.group_biases + table.tap_channels * table.group_outputs * table.kernel <= SMALL_GROUP
     small &= table.group_weights <= SMALL_GROUP  # with what is packed for taps that places lack
     if small and table.double:
         finite = pack_small_groups[double](table, &array, b, weights, bias, magnitudes, wide)

@@ -20,14 +20,21 @@ ctypedef fused storage_t:
     float
     double
 
-ctypedef fused sum_t:
+ctypedef fused real_t:  # that sums are made in
     float
     double
 
 
-# In the order of convt.dtypes.DTYPES.
 cdef enum DType:
     FLOAT16, BFLOAT16, FLOAT32, FLOAT64
+
+
+cdef inline DType dtype_of(str name):
+    if name == "float16":
+        return FLOAT16
+    if name == "bfloat16":
+        return BFLOAT16
+    return FLOAT32 if name == "float32" else FLOAT64
 
 
 cdef inline int precision_of(DType dtype) noexcept nogil:
@@ -35,17 +42,17 @@ cdef inline int precision_of(DType dtype) noexcept nogil:
     return 24 if dtype == FLOAT32 else 8 if dtype == BFLOAT16 else 11 if dtype == FLOAT16 else 53
 
 
-cdef inline sum_t widen(const storage_t *element, sum_t kind) noexcept nogil:
+cdef inline real_t widen(const storage_t *element, real_t kind) noexcept nogil:
     # The type of `kind` is what counts.
     if storage_t is float16_t:
         return widen_float16(element[0])
     elif storage_t is bfloat16_t:
         return widen_bfloat16(element[0])
     else:
-        return <sum_t> element[0]
+        return <real_t> element[0]
 
 
-cdef inline void narrow(sum_t value, storage_t *element) noexcept nogil:
+cdef inline void narrow(real_t value, storage_t *element) noexcept nogil:
     if storage_t is float16_t:
         element[0] = narrow_float16(<float> value)
     elif storage_t is bfloat16_t:
@@ -55,19 +62,19 @@ cdef inline void narrow(sum_t value, storage_t *element) noexcept nogil:
 
 
 cdef inline void read_row(
-    const storage_t *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
+    const storage_t *source, Py_ssize_t stride, Py_ssize_t n, real_t *row
 ) noexcept nogil:
     cdef Py_ssize_t i
     if stride == sizeof(storage_t):  # apart, because this one vectorises
         for i in range(n):
-            row[i] = widen(source + i, <sum_t> 0)
+            row[i] = widen(source + i, <real_t> 0)
     else:
         for i in range(n):
-            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), <sum_t> 0)
+            row[i] = widen(<const storage_t *> (<const char *> source + i * stride), <real_t> 0)
 
 
 cdef inline void write_row(
-    const sum_t *row, Py_ssize_t n, storage_t *target, Py_ssize_t stride
+    const real_t *row, Py_ssize_t n, storage_t *target, Py_ssize_t stride
 ) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
@@ -75,7 +82,7 @@ cdef inline void write_row(
 
 
 cdef inline void read(
-    DType dtype, const char *source, Py_ssize_t stride, Py_ssize_t n, sum_t *row
+    DType dtype, const char *source, Py_ssize_t stride, Py_ssize_t n, real_t *row
 ) noexcept nogil:
     """Widen `n` elements, `stride` bytes apart, into `row`."""
     if dtype == FLOAT32:
@@ -89,7 +96,7 @@ cdef inline void read(
 
 
 cdef inline void write(
-    DType dtype, const sum_t *row, Py_ssize_t n, char *target, Py_ssize_t stride
+    DType dtype, const real_t *row, Py_ssize_t n, char *target, Py_ssize_t stride
 ) noexcept nogil:
     """Round `n` sums once and store them, `stride` bytes apart."""
     if dtype == FLOAT32:

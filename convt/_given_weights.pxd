@@ -4,8 +4,8 @@ from libc.stdint cimport uint16_t, uint32_t
 from libc.string cimport memset
 
 from convt._box_table cimport BoxTable, MAX_LANES
-from convt._elements cimport BFLOAT16, DType
-from convt._levels cimport CACHE_LINE, kernels_for, real_t
+from convt._elements cimport BFLOAT16, DType, real_t
+from convt._levels cimport CACHE_LINE, kernels_for
 
 
 cdef extern from * nogil:
@@ -41,8 +41,8 @@ cdef inline void begin_columns(
 ) noexcept nogil:
     """Narrow `given`, of all weights, to `width` columns of a block, from its column `first` on; none has been seen."""
     cdef Py_ssize_t item = sizeof(uint16_t) if given.halves else sizeof(double) if table.double else sizeof(float)
-    given.channel_step = table.out_channels * table.kernel * item
-    given.first += group * table.in_channels * given.channel_step + (block * table.block * table.kernel + first) * item
+    given.channel_step = table.group_outputs * table.kernel * item
+    given.first += group * table.tap_channels * given.channel_step + (block * table.block * table.kernel + first) * item
     given.width = width
     given.channel_bytes = width * item
     given.ahead = max(1, FETCHED // given.channel_bytes) * given.channel_step
@@ -119,9 +119,9 @@ cdef inline void join_channels(
     at, and those after them fetched."""
     cdef const char *even = NULL
     cdef const char *odd = NULL
-    if c < table.in_channels:
+    if c < table.tap_channels:
         even = given.first + c * given.channel_step + first * <Py_ssize_t> sizeof(uint16_t)
-    if c + 1 < table.in_channels:
+    if c + 1 < table.tap_channels:
         odd = even + given.channel_step
     table.level.tiles.join_rows(
         even, odd, n, table.whole_tile, words, column_step, vector_step, given.ahead, given.least, given.most

@@ -18,7 +18,7 @@ cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint64_t
 
-from convt._elements cimport DType, read, sum_t, write
+from convt._elements cimport DType, dtype_of, read, real_t, write
 from convt._levels cimport CACHE_LINE, ROW_STRIP
 from convt._machine cimport begin_floating, end_floating
 
@@ -26,7 +26,6 @@ import numpy as np
 
 from convt._memory import WORKSPACES
 from convt.arrays import empty_aligned
-from convt.dtypes import DTYPES
 
 cnp.import_array()
 
@@ -75,15 +74,15 @@ cdef class PhaseTable:
     cdef int64_t[::1] first_tap
     cdef int64_t[::1] tap
     cdef int64_t[::1] back
-    cdef Py_ssize_t group, in_channels, out_channels
+    cdef Py_ssize_t group, group_inputs, group_outputs
     cdef Py_ssize_t n_phases, rows, strips_per_row, outer_kernel
 
     def __init__(self, geometry, phases):
         cdef Py_ssize_t a
         self.axes = np.array(geometry.axes, dtype=np.int64)
         self.group = geometry.group
-        self.in_channels = geometry.group_inputs
-        self.out_channels = geometry.group_outputs
+        self.group_inputs = geometry.group_inputs
+        self.group_outputs = geometry.group_outputs
         self.n_phases = phases.residue.size
         self.residue, self.first_tap, self.tap, self.back = phases
         self.rows = self.outer_kernel = 1
@@ -105,7 +104,7 @@ cdef class PhaseTable:
 
 
 cdef inline void fill(
-    DType dtype, sum_t value, Py_ssize_t n, char *target, Py_ssize_t stride
+    DType dtype, real_t value, Py_ssize_t n, char *target, Py_ssize_t stride
 ) noexcept nogil:
     """Store `value` `n` times: outputs that no tap reaches."""
     cdef Py_ssize_t i
@@ -114,12 +113,12 @@ cdef inline void fill(
 
 
 cdef inline void multiply_add(
-    const sum_t *x, Py_ssize_t n, const sum_t *weights, Py_ssize_t tile, sum_t *sums
+    const real_t *x, Py_ssize_t n, const real_t *weights, Py_ssize_t tile, real_t *sums
 ) noexcept nogil:
     """sums[j][:n] += weights[j] * x[:n] for the `tile` channels, whose rows are ROW_STRIP apart."""
     cdef Py_ssize_t j, i
-    cdef sum_t weight
-    cdef sum_t *row
+    cdef real_t weight
+    cdef real_t *row
     for j in range(tile):
         weight = weights[j]
         row = sums + j * ROW_STRIP
@@ -188,7 +187,7 @@ cdef inline Py_ssize_t first_from(PhaseTable table, Py_ssize_t phase, int64_t ba
 
 cdef void sum_phase(
     PhaseTable table, const RowOperands *operands, const Strip *strip, Py_ssize_t phase, int64_t q_begin, int64_t q_end,
-    const sum_t *weights, sum_t *sums,
+    const real_t *weights, real_t *sums,
 ) noexcept nogil:
     """Add every term of outputs [q_begin, q_end) of one phase of a strip's row to `sums[tile][ROW_STRIP]`.
 
@@ -204,12 +203,12 @@ cdef void sum_phase(
     cdef int64_t begin, end
     cdef const OuterTap *outer = strip.outer
     cdef const char *channel
-    cdef const sum_t *channel_weights
-    cdef sum_t *line = sums + tile * ROW_STRIP  # one input row, widened
+    cdef const real_t *channel_weights
+    cdef real_t *line = sums + tile * ROW_STRIP  # one input row, widened
     for t in range(strip.n_outer):
-        for c in range(table.in_channels):
+        for c in range(table.group_inputs):
             channel = strip.x + outer[t].x_offset + c * operands.x_strides[1]
-            channel_weights = weights + (outer[t].kernel_index * table.in_channels + c) * kernel * tile
+            channel_weights = weights + (outer[t].kernel_index * table.group_inputs + c) * kernel * tile
             for entry in range(first_entry, end_entry):
                 begin = max(q_begin, table.back[entry])
                 end = min(q_end, table.axes[inner, INPUT] + table.back[entry])
@@ -220,8 +219,8 @@ cdef void sum_phase(
 
 
 cdef void compute_strip(
-    PhaseTable table, const RowOperands *operands, const Strip *strip, const sum_t *weights, const sum_t *bias,
-    sum_t *sums,
+    PhaseTable table, const RowOperands *operands, const Strip *strip, const real_t *weights, const real_t *bias,
+    real_t *sums,
 ) noexcept nogil:
     """The outputs of a strip."""
     cdef Py_ssize_t inner = operands.spatial - 1
@@ -263,8 +262,8 @@ cdef void compute_strip(
 cdef void run_task(
     PhaseTable table,
     const RowOperands *operands,
-    const sum_t[:, :, :, :, :, ::1] weights,
-    const sum_t[:, :, ::1] bias,
+    const real_t[:, :, :, :, :, ::1] weights,
+    const real_t[:, :, ::1] bias,
     Py_ssize_t bands,
     Py_ssize_t task,
     char *scratch,
@@ -281,16 +280,16 @@ cdef void run_task(
     cdef Py_ssize_t n, of_row, row_offset
     cdef Strip strip
     cdef OuterTap *outer = <OuterTap *> scratch
-    cdef sum_t *sums = <sum_t *> (outer + table.outer_kernel)
-    cdef const sum_t *tile_weights = &weights[g, t, 0, 0, 0, 0] if table.in_channels else NULL
+    cdef real_t *sums = <real_t *> (outer + table.outer_kernel)
+    cdef const real_t *tile_weights = &weights[g, t, 0, 0, 0, 0] if table.group_inputs else NULL
     strip.x = (
-        operands.x + image * operands.x_strides[0] + g * table.in_channels * operands.x_strides[1]
+        operands.x + image * operands.x_strides[0] + g * table.group_inputs * operands.x_strides[1]
     )
     cdef char *y = (
         operands.y + image * operands.y_strides[0]
-        + (g * table.out_channels + t * tile) * operands.y_strides[1]
+        + (g * table.group_outputs + t * tile) * operands.y_strides[1]
     )
-    strip.tile, strip.channels = tile, min(tile, table.out_channels - t * tile)
+    strip.tile, strip.channels = tile, min(tile, table.group_outputs - t * tile)
     strip.outer = outer
     for n in range(band * strips // bands, (band + 1) * strips // bands):
         strip.n_outer = list_outer_taps(table, operands, n // table.strips_per_row, outer, &row_offset)
@@ -304,8 +303,8 @@ cdef void run_task(
 cdef void run_tasks(
     PhaseTable table,
     const RowOperands *operands,
-    const sum_t[:, :, :, :, :, ::1] weights,
-    const sum_t[:, :, ::1] bias,
+    const real_t[:, :, :, :, :, ::1] weights,
+    const real_t[:, :, ::1] bias,
     Py_ssize_t bands,
     Py_ssize_t tasks,
     char[:, ::1] scratch,
@@ -335,7 +334,7 @@ def run(
     x, y : ndarray
         ``(N, C, *I)`` and ``(N, M, *O)``, aligned, native byte order, any strides; `y` overlaps nothing, has elements.
     weights : ndarray of float64 (float32 for halves)
-        ``(group, tiles, outer kernel, C/group, inner kernel, tile)``, as `convt.packing.pack_tiles` makes it.
+        ``(group, tiles, outer kernel, C/group, inner kernel, tile)``, as `convt.row_weights.pack_tiles` makes it.
     bias : ndarray of the weights' dtype
         ``(group, tiles, tile)``.
     table : PhaseTable
@@ -350,7 +349,7 @@ def run(
     cdef Py_ssize_t lines = -(-table.workspace(weights.shape[5]) // CACHE_LINE)
     # Allocated here, so that a MemoryError comes before anything is written. Rows of whole cache lines.
     cdef char[:, ::1] scratch = empty_aligned((n_threads, lines * CACHE_LINE), np.dtype("c"), WORKSPACES, 0)
-    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.dtype = dtype_of(dtype)
     operands.spatial = x.ndim - 2
     operands.x = cnp.PyArray_BYTES(x)
     operands.y = cnp.PyArray_BYTES(y)

@@ -232,10 +232,6 @@ cdef extern from "levels.h" nogil:
     const convt_level convt_levels[]
     const kernels_t *kernels_for "CONVT_KERNELS_FOR" (const convt_level *level, const void *pointer)
 
-ctypedef fused real_t:
-    float
-    double
-
 cdef enum:
     PAGE = 1 << 12  # what is so many bytes apart, or a multiple, meets in one set of a first-level cache
     SET_STEP = 1 << 10  # likewise in four sets or fewer

@@ -34,8 +34,8 @@ class TileLimits(NamedTuple):
     load: int
     waiting: int
     two_cycles: bool
-    half_tile: int = 0
-    unit: int = 1
+    half_tile: int
+    unit: int
     @property
     def rows(self) -> int: ...
     def vectors_of(self, rows: int) -> int: ...

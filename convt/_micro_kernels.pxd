@@ -1,7 +1,8 @@
 """A level's micro-kernels that lanes along positions have for words, too, and one with defaults."""
 
 from convt._box_table cimport BoxTable
-from convt._levels cimport kernels_for, lines_t, real_t, tap_class_t
+from convt._elements cimport real_t
+from convt._levels cimport kernels_for, lines_t, tap_class_t
 
 
 cdef inline void transpose(

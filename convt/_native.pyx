@@ -9,13 +9,12 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from convt._elements cimport BFLOAT16, DType, FLOAT64, precision_of, write
-from convt._levels cimport CACHE_LINE, CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, kernels_for, real_t
+from convt._elements cimport BFLOAT16, DType, FLOAT64, dtype_of, precision_of, real_t, write
+from convt._levels cimport CACHE_LINE, CHAIN, NATIVE_IMAGES, READS_AHEAD, convt_level, find_level, kernels_for
 from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
-from convt.dtypes import DTYPES
 
 cnp.import_array()
 
@@ -141,7 +140,7 @@ def outputs_of_bias(const real_t[:, ::1] bias, y_dtype, str dtype not None):
     """``(group, M/group)`` outputs that no kernel position reaches, of `dtype`, NumPy's `y_dtype`: with the bits of
     any other output."""
     cdef cnp.ndarray outputs = np.empty((bias.shape[0], bias.shape[1]), y_dtype)
-    cdef DType kind = <DType> <int> DTYPES.index(dtype)
+    cdef DType kind = dtype_of(dtype)
     cdef char *target = cnp.PyArray_BYTES(outputs)
     cdef Py_ssize_t n = bias.shape[0] * bias.shape[1], item = outputs.itemsize
     if n:
@@ -178,7 +177,7 @@ def run(
     """
     cdef NativeOperands operands
     operands.level = find_level(isa)
-    operands.dtype = <DType> <int> DTYPES.index(dtype)
+    operands.dtype = dtype_of(dtype)
     operands.fetch = not READS_AHEAD or x.shape[1] > FEW_IMAGES
     operands.precision = precision_of(operands.dtype)
     operands.w, operands.y = cnp.PyArray_BYTES(w), cnp.PyArray_BYTES(y)

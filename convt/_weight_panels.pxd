@@ -1,7 +1,7 @@
 from convt._box_operands cimport Operands
 from convt._box_table cimport BoxTable
 from convt._given_weights cimport Given
-from convt._levels cimport real_t
+from convt._elements cimport real_t
 
 
 cdef void begin_panel(

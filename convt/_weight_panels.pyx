@@ -9,7 +9,8 @@ from convt._box_weights cimport chunk_step, pack_whole_vectors
 from convt._given_weights cimport (
     Given, begin_columns, fetch_after, join_channels, joins_channels, outside_magnitudes, widen_channel,
 )
-from convt._levels cimport TILE_CHANNELS, TILE_FLOATS, real_t
+from convt._elements cimport real_t
+from convt._levels cimport TILE_CHANNELS, TILE_FLOATS
 
 
 cdef void begin_panel(
@@ -29,7 +30,7 @@ cdef const real_t *panel_rows(
     widened and with zeros for what is not there, in `wide`. Those after them are fetched, where they lie only if
     `fetch` says so.
     """
-    cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.in_channels - c), i, kept
+    cdef Py_ssize_t padded = table.padded(given.width), channels = min(n, table.tap_channels - c), i, kept
     cdef bint as_given = not copied and not given.halves and channels == n and padded == given.width
     cdef const real_t *source = <const real_t *> (given.first + c * given.channel_step)
     step[0] = given.channel_step // <Py_ssize_t> sizeof(real_t)
@@ -65,7 +66,7 @@ cdef bint pack_panel(
     cdef float *target
     begin_panel(table, operands, group, block, first, width, &given)
     cdef bint joined = joins_channels(table, &given)
-    for c from 0 <= c < table.in_channels by TILE_CHANNELS:
+    for c from 0 <= c < table.tap_channels by TILE_CHANNELS:
         if joined:
             for i in range(TILE_CHANNELS // 2):
                 target = panel + c // TILE_CHANNELS * of_chunk + i * MAX_LANES
@@ -95,7 +96,7 @@ cdef bint pack_block_panel(
     Returns whether a weight is not finite or, for tile registers, as `pack_panel` does (or memory was refused).
     """
     cdef Given given
-    cdef Py_ssize_t first, end = table.input_chunks * TILE_CHANNELS if table.pieces else table.in_channels
+    cdef Py_ssize_t first, end = table.input_chunks * TILE_CHANNELS if table.pieces else table.tap_channels
     cdef real_t *wide = panel + table.block_weights
     begin_panel(table, operands, group, block, 0, table.block_width(block) * table.kernel, &given)
     for first from 0 <= first < end by table.slice:

@@ -1,4 +1,4 @@
-"""What convt accepts as arrays: dtypes, layouts, and the rules for ``out``."""
+"""What convt accepts as arrays: dtypes, layouts, the rules for ``out``; and elements in the types of sums."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -113,3 +113,23 @@ def _overlaps_itself(array: np.ndarray) -> bool:
             return True
         reach += stride * (size - 1)
     return False
+
+
+@np.errstate(invalid="ignore")  # of signalling NaNs
+def widen(array: np.ndarray, dtype: type) -> np.ndarray:
+    """`array` in `dtype`, float32 or float64, exactly; not copied where it has that dtype."""
+    if dtype_name(array.dtype) == "bfloat16":  # without ml_dtypes: the upper half of a float32
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return array.astype(dtype, copy=False)
+
+
+@np.errstate(invalid="ignore")
+def bias_of_sums(b: np.ndarray | None, dtype: type, channels: int) -> np.ndarray:
+    """Bias ``(M,)``, or None for zeros, for sums of so many channels, of which each of M may be several in turn.
+
+    -0 becomes 0: a sum of products that underflow is 0 or -0 by the zeros beyond the border that are multiplied,
+    which depend on the boxes. Phases of rows, where a call with an Inf among its weights goes, want the same.
+    """
+    if b is None:
+        return np.zeros(channels, dtype)
+    return np.repeat(widen(b, dtype) + dtype(0), channels // b.size)

@@ -21,7 +21,7 @@ from convt.merged_taps import MergedTaps, merge_taps
 from convt.paths import CHANNEL_TILES, CHANNELS, POSITION_TILES, Path
 from convt.shares import even_part, even_parts, splits
 from convt.tile_width import all_in_half_tiles, column_vectors
-from convt.tiling import MOST_PLACES, BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
+from convt.tiling import BoxLayout, Cells, ScratchLimits, Tile, lay_out, lay_out_whole_images
 from convt.work import Work
 
 # Bytes per thread of a box's packed input.
@@ -117,8 +117,8 @@ class Boxes(NamedTuple):
         merged = None
         in_order = once and geometry.group * group_weights_bytes >= LEAST_ORDER_BYTES
         if path == CHANNEL_TILES and limits.unit > 1 and not in_order:
-            kept = geometry.kernel_positions <= MOST_PLACES
-            merged = (merge_taps if kept else merge_taps.__wrapped__)(cells.classes, in_channels, pieces)
+            merge = merge_taps.__wrapped__ if geometry.has_long_kernel else merge_taps
+            merged = merge(cells.classes, in_channels, pieces)
         if merged:
             cells = cells._replace(classes=merged.classes)
         budgets = input_budgets(path, in_channels * item, group_weights_bytes, cells.counts[-1] // limits.lanes)
@@ -163,7 +163,7 @@ class Boxes(NamedTuple):
     def packed_bytes(self) -> int:
         """Of the weights that reach outputs, in the type of sums: others are multiplied, but packed by no path."""
         used = sum(len(c.places) * len(c.shifts) for c in self.work.layout.classes)
-        weights = self.work.geometry.out_channels * self.work.in_channels * used
+        weights = self.work.geometry.out_channels * self.work.tap_channels * used
         return weights * VECTOR_ITEMSIZE[self.work.dtype]
 
     @property
@@ -209,7 +209,7 @@ class Boxes(NamedTuple):
             return False
         if self.path.tiles:
             # Calls with the products of 289 positions of 512 channels took up to 7 % longer, of 196 up to 5 %.
-            return 4 * positions <= work.in_channels <= MOST_PANEL_CHANNELS
+            return 4 * positions <= work.tap_channels <= MOST_PANEL_CHANNELS
         # Nothing is packed: 64 positions or fewer took 0.47 to 1.03 of the time, 80 positions 1.0 to 1.15.
         return positions <= MOST_GIVEN_POSITIONS
 
@@ -221,7 +221,7 @@ class Boxes(NamedTuple):
         work, group = self.work, self.work.geometry.group
         channels, parts = work.geometry.group_outputs, even_parts(group, threads)
         if work.blocks % parts == 0 or splits(work.layout, group, channels, threads) == 1:
-            return work.block
+            return work.block  # equal shares, or one part however small the blocks
         unit = work.lanes // math.gcd(work.lanes, work.kernel)
         least = padded(-(-2 * work.lanes // work.kernel), unit)
         if least >= work.block:

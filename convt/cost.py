@@ -26,8 +26,8 @@ from convt.depthwise_cost import depthwise_cycles
 from convt.dtypes import ITEMSIZE
 from convt.geometry import Geometry
 from convt.one_pass import INTERLEAVED_PLACES, SHORT_ROWS_CHANNELS
-from convt.packing import ROW_TILE
 from convt.paths import CHANNEL_TILES, POSITION_WORDS, POSITIONS
+from convt.row_weights import ROW_TILE
 from convt.tiling import BoxLayout, share_inside, taps_of_row
 from convt.work import Work
 
@@ -125,7 +125,7 @@ def estimate(work: Work, in_order: bool = False) -> float:
     geometry, layout, path = work.geometry, work.layout, work.path
     if path.along_groups or (geometry.is_depthwise and path in (POSITIONS, POSITION_WORDS)):
         return depthwise_cycles(work)
-    if work.in_channels < max(FEW_PIECES.get(work.pieces, 0), FEW_CHANNELS if path.columns_first else 0):
+    if work.tap_channels < max(FEW_PIECES.get(work.pieces, 0), FEW_CHANNELS if path.columns_first else 0):
         return math.inf
     if path.columns_first and layout.most_taps <= 1 and not (work.in_place or in_order):
         return math.inf  # nothing to add up, nor a copy to save
@@ -185,12 +185,12 @@ def packing_cycles(work: Work) -> float:
     if item > 2 and reads_far_input(work, FAR_PACKED_CHANNELS):
         far = FAR_LINE_CYCLES * packed * item / CACHE_LINE
     if path.along_channels:
-        return far + work.factors.packed[item] * places * -(-work.in_channels // work.lanes) * work.lanes
+        return far + work.factors.packed[item] * places * -(-work.tap_channels // work.lanes) * work.lanes
     if path.columns_first and not work.in_place:
         packed *= work.blocks  # portions are packed for each
     cycles = work.factors.read[item] * packed
     waiting = work.factors.waiting[layout.most_taps > 1]
-    if work.in_place and work.in_channels >= waiting and work.block * work.kernel <= READ_COLUMNS:
+    if work.in_place and work.tap_channels >= waiting and work.block * work.kernel <= READ_COLUMNS:
         cycles *= READ_TIME
     if not (work.in_place or work.one_pass.strips):
         cycles += far
@@ -205,7 +205,7 @@ def pairs_packed(work: Work, places: float) -> float:
     """Cycles to pack so many places in pairs of channels, lanes along positions."""
     lines = places / work.layout.line_and_plane[0]
     vectors = places / 16 + lines  # the last of a line filled or not
-    pairs, factors = work.limits.pairs_of(work.in_channels, along_channels=False), work.tile_factors
+    pairs, factors = work.limits.pairs_of(work.tap_channels, along_channels=False), work.tile_factors
     return pairs * ((factors.pairs + factors.pairs_piece * work.pieces) * vectors + factors.pairs_line * lines)
 
 
@@ -215,7 +215,7 @@ def readings_of_box(work: Work) -> int:
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path != CHANNEL_TILES:
         return 1
-    near = layout.most_taps * work.in_channels * work.vectors * lanes * work.weight_bytes <= NEAR_TILE
+    near = layout.most_taps * work.tap_channels * work.vectors * lanes * work.weight_bytes <= NEAR_TILE
     return 1 if near else layout.runs * math.ceil(layout.run_length / tile.most)
 
 
@@ -255,7 +255,7 @@ def positions_stored(work: Work) -> float:
         threes = THREE_WORDS_CYCLES * outputs if work.path.words and stride == 3 else 0.0
         return threes + DOT_ROW_CYCLES * outputs / row
     if work.one_pass.possible and work.path.tiles:
-        rows_end = cells % 16 and max(axis.stride for axis in work.layout.axes) > 1  # within tiles, that is
+        rows_end = cells % 16 and max(axis.places for axis in work.layout.axes) > 1  # within tiles, that is
         of_row = work.tile_factors.one_pass_row * item
         return of_row * outputs / max(cells, 32) if rows_end else 0.0
     if work.one_pass.possible:  # vectors, the last of a row filled or not
@@ -314,7 +314,7 @@ def channel_cycles(work: Work, block: int) -> float:
     """Cycles to multiply a block of so many channels of a box, lanes along channels: two vectors a cycle."""
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
-        products = work.in_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
+        products = work.tap_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
         return (products + column_additions(work, block)) * layout.input_elements + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
@@ -331,7 +331,7 @@ def channel_cycles(work: Work, block: int) -> float:
     again = (work.factors.images if layout.image_runs else 1) * (1.03 if layout.most_taps > 1 else 0.98)
     positions, tiles_of_columns = work.positions_and_tiles
     once += work.factors.tile * tiles * tiles_of_columns + work.factors.block
-    return (again * work.in_channels * vectors / 2 + begun) * positions + once
+    return (again * work.tap_channels * vectors / 2 + begun) * positions + once
 
 
 def vectors_time(columns: int, vectors: int, limits: TileLimits, run: int = 1, far: bool = False) -> float:
@@ -371,10 +371,10 @@ def position_cycles(work: Work, block: int) -> float:
             return columns * in_place_cycles(work, columns)
         of_product = PRODUCT_CYCLES if columns <= FEW_COLUMNS else MANY_PRODUCT_CYCLES
         new_positions = tile.cost(math.ceil(layout.new_elements))
-        multiplied = new_positions * (work.factors.wide_columns * work.in_channels / 2 + of_product)
+        multiplied = new_positions * (work.factors.wide_columns * work.tap_channels / 2 + of_product)
         kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements)
         return columns * (multiplied + kept) / lanes
-    depth = math.ceil(work.in_channels / 2) if work.path.words else work.in_channels
+    depth = math.ceil(work.tap_channels / 2) if work.path.words else work.tap_channels
     cycles = 0.0
     for c in layout.classes:
         taps, n = len(c.shifts), block * len(c.places)
@@ -413,7 +413,7 @@ def in_place_cycles(work: Work, columns: int) -> float:
     line, width = work.line_in_place, work.widest_tile
     few = columns <= FEW_COLUMNS
     of_one = 1.0 if few else work.factors.wide_columns
-    multiplied = of_one * work.in_channels / 2 * inside * math.ceil(line / width) * width / line
+    multiplied = of_one * work.tap_channels / 2 * inside * math.ceil(line / width) * width / line
     added = (PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES) * layout.new_elements
     added += KEPT_CYCLES * (layout.input_elements - layout.new_elements)
     apart = APART_CYCLES * inside / last.input if 0 < last.input != last.pitch else 0.0
@@ -422,13 +422,13 @@ def in_place_cycles(work: Work, columns: int) -> float:
 
 def reads_far_input(work: Work, channels: int) -> bool:
     """Whether a large input of more than so many channels comes from beyond the caches."""
-    return work.input_bytes >= FAR_INPUT and work.in_channels > channels
+    return work.input_bytes >= FAR_INPUT and work.tap_channels > channels
 
 
 def waits_for_input(work: Work) -> bool:
     """Whether few columns of one tap read a large input of many channels, in one pass."""
     columns = work.block * sum(len(c.places) for c in work.layout.classes)
-    few = work.blocks == 1 and columns <= min(FEW_COLUMNS, work.in_channels // 2)
+    few = work.blocks == 1 and columns <= min(FEW_COLUMNS, work.tap_channels // 2)
     one_tap = work.layout.most_taps == 1 and work.one_pass.possible and not work.path.words
     return few and one_tap and reads_far_input(work, FAR_CHANNELS)
 
@@ -442,7 +442,7 @@ def tap_cycles(work: Work, taps: int, columns: int) -> float:
     if taps == 1:
         if work.one_pass.joins_rows and work.limits.sums >= MANY_SUMS:
             return work.factors.joined_tap
-        in_strips = work.one_pass.strips and work.in_channels > SHORT_ROWS_CHANNELS  # few channels gain little
+        in_strips = work.one_pass.strips and work.tap_channels > SHORT_ROWS_CHANNELS  # few channels gain little
         return work.factors.strip_tap if in_strips else work.factors.one_tap
     if work.one_pass.possible or work.dtype in ("float16", "float32"):
         return work.factors.several_taps[columns >= MAX_ROWS]
@@ -478,12 +478,12 @@ def row_cycles(work: Work, block: int) -> float:
     if layout.box[-1] == height:
         tiles *= LONE_TILE
     taps, places = sum(len(c.shifts) for c in layout.classes), len(layout.classes)
-    depth, columns = math.ceil(work.in_channels / TILE_CHANNELS), math.ceil(block / work.lanes)
+    depth, columns = math.ceil(work.tap_channels / TILE_CHANNELS), math.ceil(block / work.lanes)
     product = factors.by_rows[work.pieces]
     # Of the tiles that are multiplied together, of one place or two.
     if 2 * work.lanes * taps / places * depth * TILE_CHANNELS * work.weight_bytes > FIRST_LEVEL_WEIGHTS:
         product += FAR_WEIGHTS_CYCLES
-    return rows * (tiles * columns * taps * depth * product + factors.row * places / layout.axes[-1].stride)
+    return rows * (tiles * columns * taps * depth * product + factors.row * places / layout.axes[-1].places)
 
 
 def tile_cycles(work: Work, block: int) -> float:
@@ -513,9 +513,9 @@ def tile_cycles(work: Work, block: int) -> float:
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
     product, store = factors.product * PRODUCTS[work.pieces], factors.store
-    depth: float = -(-work.in_channels // TILE_CHANNELS)
+    depth: float = -(-work.tap_channels // TILE_CHANNELS)
     if work.dots:
-        depth = math.ceil(work.in_channels / 2) / 16
+        depth = math.ceil(work.tap_channels / 2) / 16
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns

@@ -23,6 +23,7 @@ MOST_OUTPUTS = (INT64_MAX - 4096) // 8  # of float64, with room to align them
 # Of arguments, for errors.
 OPENVINO_NAMES = {"x": "data", "w": "filter", "group": "filter", "pads": "pads_begin, pads_end"}
 RULES_REMEMBERED = 64  # and as many geometries
+LONG_KERNEL = 1 << 13  # positions, of 100 bytes and more in lists
 NEWEST_OPSET = 28  # the newest ONNX opset checked; ConvTranspose-22 is still in force there
 
 
@@ -35,6 +36,11 @@ class Axis(NamedTuple):
     dilation: int
     pad: int
     output: int
+
+    @property
+    def places(self) -> int:
+        """Places of a cell (see `convt.tiling`): the stride, or all outputs if these are fewer."""
+        return min(self.stride, self.output)
 
     @property
     def is_one_place(self) -> bool:
@@ -90,6 +96,11 @@ class Geometry(NamedTuple):
     def kernel_positions(self) -> int:
         """Of all axes."""
         return math.prod(axis.kernel for axis in self.axes)
+
+    @property
+    def has_long_kernel(self) -> bool:
+        """Whether lists of its kernel positions are too long to be remembered for many sizes."""
+        return self.kernel_positions > LONG_KERNEL
 
     @property
     def macs(self) -> int:

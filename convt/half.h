@@ -2,8 +2,8 @@
 
    Integer arithmetic on the bits, so that every baseline compiles and vectorises it: gcc 12 has no __bf16
    arithmetic, and its _Float16 calls a library routine per element without F16C. Written without branches for
-   the vectoriser. No step depends on the caller's denormal mode except float16's subnormals as results, which
-   are made by one addition of normal numbers. */
+   the vectoriser. No step depends on the caller's denormal mode: float16's subnormals as results are made by one
+   addition of normal numbers, which the rounding mode would change. */
 #ifndef CONVT_HALF_H
 #define CONVT_HALF_H
 

@@ -11,14 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),             \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
-#endif
+BEGIN_TARGET("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
 
 #include "pieces.h"
 
@@ -409,11 +402,7 @@ static void convt_amx_row_out(int pieces, const convt_tile_pair *pairs, ptrdiff_
 const convt_tiles convt_amx_tiles = {CONVT_PIECES_TILES(amx), .row_out = convt_amx_row_out, .most_sums = 64, .unit = 16,
                                      .most_pieces = 3};
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+END_TARGET
 
 /* Asks the kernel to let this process use the tiles; what it has granted once it grants again. */
 int convt_amx_runs_here(void)

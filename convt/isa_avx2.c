@@ -5,15 +5,10 @@
 #ifdef CONVT_X86
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
+BEGIN_TARGET("avx2,fma,f16c")
 
 /* Beside two or three vectors of weights and one broadcast: 15 or 16 of 16 registers. */
-#define ACCUMULATORS 12
+#define MOST_SUMS 12
 #define OPERANDS 15
 #define MOST_WEIGHTS 3
 #define WIDEST 3
@@ -87,11 +82,7 @@ INLINE void convt_avx2_store_doubles(double *target, __m256d vector, int n)
 
 CONVT_DEFINE_KERNELS(avx2);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+END_TARGET
 
 int convt_avx2_runs_here(void)
 {

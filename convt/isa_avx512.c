@@ -5,16 +5,11 @@
 #ifdef CONVT_X86
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
-#endif
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,fma")
 
 /* Of 32 registers 24 sums leave room for weights and an input; 28 measured no faster. A multiply-add broadcasts an
    element from memory itself. */
-#define ACCUMULATORS 24
+#define MOST_SUMS 24
 #define OPERANDS 32
 #define MOST_WEIGHTS 7
 #define NARROWEST 0
@@ -45,11 +40,7 @@
 
 CONVT_DEFINE_KERNELS(avx512);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+END_TARGET
 
 int convt_avx512_runs_here(void)
 {

@@ -6,20 +6,14 @@
 #ifdef CONVT_X86
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw"))),      \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
-#endif
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prfchw")
 
 #include "pieces.h"
 
 /* Of 32 registers 24 hold sums, as with multiply-adds, of two vectors of columns by 12 positions; lanes along positions
    16, of two vectors by 8 columns. */
 enum { CONVT_DOT_POSITIONS = 12, CONVT_DOT_COLUMNS = 8 };
-#define ACCUMULATORS (2 * CONVT_DOT_POSITIONS)
+#define MOST_SUMS (2 * CONVT_DOT_POSITIONS)
 
 static void convt_avx512_bf16_configure(int positions)
 {
@@ -321,18 +315,14 @@ INLINE void NAME(write_cells_apart)(const int places, VECTOR *cells, uint16_t *a
 #include "micro_positions.h"
 
 const convt_tiles convt_avx512_bf16_tiles = {CONVT_PIECES_TILES(avx512_bf16),
-                                             .most_sums = ACCUMULATORS,
+                                             .most_sums = MOST_SUMS,
                                              .unit = 1,
                                              .most_pieces = 1,
                                              .word_lines = convt_avx512_bf16_word_lines,
                                              .word_positions = convt_avx512_bf16_word_positions,
                                              .word_positions_out = convt_avx512_bf16_word_positions_out};
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+END_TARGET
 
 /* Only where these products are worth it: Sapphire Rapids makes 112 GFLOP/s of them, half of what multiply-adds do. */
 int convt_avx512_bf16_runs_here(void)

@@ -6,7 +6,7 @@
 #include <arm_neon.h>
 
 /* As on AVX-512, but for an element that is broadcast. */
-#define ACCUMULATORS 24
+#define MOST_SUMS 24
 #define OPERANDS 31
 #define MOST_WEIGHTS 7
 #define WIDEST 4

@@ -142,10 +142,11 @@ class Layer:
         from convt.planner import Call, make_plan
 
         geometry = geometry_of(self._rules, x_shape, name)
+        make = make_plan.__wrapped__ if geometry.has_long_kernel else make_plan
         operands = geometry, dtype_name(self._dtype), self._isa, limit, self._precision
         kinds = frozenset(without)
         while True:
-            plan = make_plan(Call(*operands, kinds, self._once))
+            plan = make(Call(*operands, kinds, self._once))
             if plan.pack_key not in self._refused:
                 return plan
             kinds |= {plan.kind}
@@ -172,7 +173,7 @@ class Layer:
     def _make_ready(self, key: tuple[tuple[int, ...], int]) -> tuple["Plan", "Packed | None"]:
         """What `_prepare` says for a shape and thread limit, to be remembered."""
         ready = self._prepare(*key)
-        if len(self._ready) >= SHAPES_KEPT:
+        if len(self._ready) >= SHAPES_KEPT or ready[0].geometry.has_long_kernel:
             self._ready.clear()
         self._ready[key] = ready
         return ready

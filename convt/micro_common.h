@@ -20,11 +20,21 @@
 #endif
 #define UNROLLED(i, n) UNROLL for (int i = 0; i < (n); i++)
 
+/* What lies between the two is compiled for a processor with these features, as the pragma names them. */
+#define PRAGMA(...) _Pragma(#__VA_ARGS__)
+#if defined(__clang__)
+#define BEGIN_TARGET(features) PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define END_TARGET PRAGMA(clang attribute pop)
+#else
+#define BEGIN_TARGET(features) PRAGMA(GCC push_options) PRAGMA(GCC target(features))
+#define END_TARGET PRAGMA(GCC pop_options)
+#endif
+
 /* Sizes that a caller passes as constants are known when it is compiled. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Positions of a tile of so many vectors: 24 sums load 25 vectors singly, 14 in pairs, 10 by fours. */
-#define MOST_POSITIONS(vectors) (ACCUMULATORS / (vectors))
+#define MOST_POSITIONS(vectors) (MOST_SUMS / (vectors))
 
 /* The numbers of places of a cell that are interleaved in registers. */
 #define PLACES_IN_REGISTERS(CALL) CALL(1) CALL(2) CALL(3) CALL(4) CALL(6) CALL(8)

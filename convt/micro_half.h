@@ -29,17 +29,17 @@ static inline NAME(halves) NAME(load_first_halves)(const uint16_t *source, ptrdi
 #define STORE_FIRST_HALVES(pointer, vector, n) memcpy(pointer, &(vector), (n) * sizeof(uint16_t))
 #endif
 
-static inline NAME(vector) NAME(load_half)(int bfloat16, const uint16_t *source)
+static inline VECTOR NAME(load_half)(int bfloat16, const uint16_t *source)
 {
     if (!bfloat16)
         return LOAD_FLOAT16(source);
     const NAME(halves) bits = *(const NAME(unaligned_halves) *)source;
-    return (NAME(vector))(__builtin_convertvector(bits, NAME(words)) << 16);
+    return (VECTOR)(__builtin_convertvector(bits, NAME(words)) << 16);
 }
 
 /* Rounded to bfloat16: the upper half of every word. It keeps NaN, because sums of halves have none whose payload
    reaches the lower half: the processor passes on operands, made quiet, or makes its own. */
-static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
+static inline NAME(words) NAME(round_bfloat16)(VECTOR value)
 {
     const NAME(words) bits = (NAME(words))value;
     return bits + (0x7fffu + (bits >> 16 & 1u));
@@ -50,7 +50,7 @@ static inline NAME(words) NAME(round_bfloat16)(NAME(vector) value)
 #define PAIR_BFLOAT16(first, second) (NAME(round_bfloat16)(first) >> 16 | (NAME(round_bfloat16)(second) & 0xffff0000u))
 #endif
 
-static inline NAME(halves) NAME(narrow_vector)(int bfloat16, NAME(vector) value)
+static inline NAME(halves) NAME(narrow_vector)(int bfloat16, VECTOR value)
 {
     if (!bfloat16)
         return NARROW_FLOAT16(value);
@@ -58,7 +58,7 @@ static inline NAME(halves) NAME(narrow_vector)(int bfloat16, NAME(vector) value)
 }
 
 /* Two halves in a word, the first one first in memory (little-endian, as every level's processor is). */
-static inline NAME(words) NAME(narrow_pairs)(int bfloat16, NAME(vector) first, NAME(vector) second)
+static inline NAME(words) NAME(narrow_pairs)(int bfloat16, VECTOR first, VECTOR second)
 {
     if (bfloat16)
         return PAIR_BFLOAT16(first, second);
@@ -73,13 +73,13 @@ static void NAME(widen)(int bfloat16, const uint16_t *source, ptrdiff_t n, ptrdi
 {
     if (n < LANES) {
         const NAME(halves) few = LOAD_FIRST_HALVES(source, n);
-        const NAME(vector) wide = NAME(load_half)(bfloat16, (const uint16_t *)&few);
+        const VECTOR wide = NAME(load_half)(bfloat16, (const uint16_t *)&few);
         STORE_FIRST(target, wide, n);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i += LANES) {
         i = i < n - LANES ? i : n - LANES;
-        *(NAME(unaligned) *)(target + i) = NAME(load_half)(bfloat16, source + i);
+        STORE(target + i, NAME(load_half)(bfloat16, source + i));
         __builtin_prefetch((const char *)(source + i) + ahead, 0, 2);
     }
 }
@@ -89,13 +89,13 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
     if (n < LANES) {
         float few[LANES] = {0};
         memcpy(few, source, n * sizeof(float));
-        const NAME(halves) narrow = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)few);
+        const NAME(halves) narrow = NAME(narrow_vector)(bfloat16, LOAD(few));
         STORE_FIRST_HALVES(target, narrow, n);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i += LANES) {
         i = i < n - LANES ? i : n - LANES;
-        *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, *(const NAME(unaligned) *)(source + i));
+        *(NAME(unaligned_halves) *)(target + i) = NAME(narrow_vector)(bfloat16, LOAD(source + i));
     }
 }
 
@@ -103,9 +103,9 @@ static void NAME(narrow)(int bfloat16, const float *source, ptrdiff_t n, uint16_
    many. */
 INLINE void NAME(narrow_cells)(int bfloat16, const int places, const float *const *rows, ptrdiff_t i, uint16_t *out)
 {
-    NAME(vector) cells[8];
+    VECTOR cells[8];
     UNROLLED (e, places)
-        cells[e] = *(const NAME(unaligned) *)(rows[e] + i);
+        cells[e] = LOAD(rows[e] + i);
     if (places % 2) {
         NAME(interleave_registers)(places, cells);
         UNROLLED (e, places)
@@ -113,7 +113,7 @@ INLINE void NAME(narrow_cells)(int bfloat16, const int places, const float *cons
         return;
     }
     UNROLLED (e, places / 2)
-        cells[e] = (NAME(vector))NAME(narrow_pairs)(bfloat16, cells[2 * e], cells[2 * e + 1]);
+        cells[e] = (VECTOR)NAME(narrow_pairs)(bfloat16, cells[2 * e], cells[2 * e + 1]);
     NAME(interleave_registers)(places / 2, cells);
     UNROLLED (e, places / 2)
         memcpy(out + 2 * e * LANES, &cells[e], sizeof cells[e]);
@@ -143,12 +143,11 @@ static int NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, 
 
 /* 2 * LANES rows of LANES floats, `added` to each, transposed as halves: two rows become words, and these are
    transposed, half as many. */
-INLINE void NAME(transpose_pairs)(int bfloat16, const float *const *rows, ptrdiff_t offset, NAME(vector) added,
-                                  NAME(vector) * block)
+INLINE void NAME(transpose_pairs)(int bfloat16, const float *const *rows, ptrdiff_t offset, VECTOR added, VECTOR *block)
 {
     UNROLLED (i, LANES)
-        block[i] = (NAME(vector))NAME(narrow_pairs)(bfloat16, *(const NAME(unaligned) *)(rows[2 * i] + offset) + added,
-                                                    *(const NAME(unaligned) *)(rows[2 * i + 1] + offset) + added);
+        block[i] = (VECTOR)NAME(narrow_pairs)(bfloat16, LOAD(rows[2 * i] + offset) + added,
+                                              LOAD(rows[2 * i + 1] + offset) + added);
     NAME(transpose_registers)(block);
 }
 
@@ -162,8 +161,8 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
                                    ptrdiff_t offset, const float *bias, uint16_t *out, ptrdiff_t out_step, int stream)
 {
     (void)stream;
-    const NAME(vector) added = *(const NAME(unaligned) *)(bias + offset);
-    NAME(vector) block[LANES];
+    const VECTOR added = LOAD(bias + offset);
+    VECTOR block[LANES];
     if (n == 2 * LANES && columns == LANES) {
         if (bfloat16)
             TRANSPOSE_BFLOAT16(rows, offset, added, block);
@@ -184,9 +183,8 @@ static void NAME(transpose_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t columns,
         return;
     }
     for (int i = 0; i < LANES; i++)
-        block[i] = (NAME(vector))NAME(narrow_pairs)(
-            bfloat16, *(const NAME(unaligned) *)(rows[2 * i < n ? 2 * i : 0] + offset) + added,
-            *(const NAME(unaligned) *)(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset) + added);
+        block[i] = (VECTOR)NAME(narrow_pairs)(bfloat16, LOAD(rows[2 * i < n ? 2 * i : 0] + offset) + added,
+                                              LOAD(rows[2 * i + 1 < n ? 2 * i + 1 : 0] + offset) + added);
     NAME(transpose_registers)(block);
     for (ptrdiff_t i = 0; i < columns; i++)
         STORE_FIRST_HALVES(out + i * out_step, block[i], n);

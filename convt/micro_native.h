@@ -2,13 +2,13 @@
    LOAD_FLOAT16 is defined, of float16 or bfloat16, widened in registers. Included after micro.h and micro_half.h. */
 
 /* Elements from column j on of weights of `precision` bits: 11 (float16), 8 (bfloat16) or those of REAL. */
-INLINE NAME(vector) NAME(native_vector)(const int precision, const void *w, ptrdiff_t j)
+INLINE VECTOR NAME(native_vector)(const int precision, const void *w, ptrdiff_t j)
 {
 #ifdef LOAD_FLOAT16
     if (precision < 24)
         return NAME(load_half)(precision == 8, (const uint16_t *)w + j);
 #endif
-    return *(const NAME(unaligned) *)((const REAL *)w + j);
+    return LOAD((const REAL *)w + j);
 }
 
 static inline REAL NAME(native_element)(const int precision, const void *w, ptrdiff_t j)
@@ -30,18 +30,18 @@ INLINE void NAME(native_rows)(const int precision, const int images, const int c
     const ptrdiff_t item = precision < 24 ? sizeof(uint16_t) : sizeof(REAL);
     ptrdiff_t j = 0;
     for (; j + LANES <= n; j += LANES) {
-        NAME(vector) weights[8];
+        VECTOR weights[8];
         UNROLLED (c, channels) {
             weights[c] = NAME(native_vector)(precision, w + c * row, j);
             if (fetch)
                 __builtin_prefetch(w + c * row + j * item + ahead, 0, 2);
         }
         UNROLLED (i, images) {
-            NAME(unaligned) *sums = (NAME(unaligned) *)(out + i * out_step + j);
-            NAME(vector) sum = *sums;
+            REAL *const sums = out + i * out_step + j;
+            VECTOR sum = LOAD(sums);
             UNROLLED (c, channels)
                 sum += x[i * x_step + c] * weights[c];
-            *sums = sum;
+            STORE(sums, sum);
         }
     }
     for (; j < n; j++)
@@ -94,4 +94,63 @@ static void NAME(native)(int rows, int fetch, int precision, int images, ptrdiff
         IMAGES(4, 24, 1)
 #undef ROWS
 #undef IMAGES
+}
+
+/* One register tile of `native_tiles`; what lies `later`, unless 0, is fetched. */
+INLINE void NAME(native_tile)(const int positions, const int vectors, ptrdiff_t channels, const REAL *x,
+                              ptrdiff_t x_step, const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out,
+                              ptrdiff_t out_step)
+{
+    VECTOR sums[MOST_POSITIONS(2)][2];
+    UNROLLED (p, positions)
+        UNROLLED (v, vectors)
+            sums[p][v] = LOAD(out + p * out_step + v * LANES);
+    for (ptrdiff_t c = 0; c < channels; c++) {
+        VECTOR weights[2];
+        UNROLLED (v, vectors)
+            weights[v] = LOAD(w + v * LANES);
+        if (later)
+            UNROLLED (v, vectors)
+                __builtin_prefetch(w + later + v * LANES, 0, 2);
+        UNROLLED (p, positions)
+            UNROLLED (v, vectors)
+                sums[p][v] += x[p * x_step + c] * weights[v];
+        w += w_step;
+    }
+    UNROLLED (p, positions)
+        UNROLLED (v, vectors)
+            STORE(out + p * out_step + v * LANES, sums[p][v]);
+}
+
+/* What `native` computes, for any number of positions and whole vectors of columns, in register
+   tiles. Of few channels: the weights of a tile should stay in cache for all positions. What lies `later` than these,
+   unless 0, is fetched into the second-level cache meanwhile. */
+static void NAME(native_tiles)(ptrdiff_t positions, ptrdiff_t channels, ptrdiff_t n, const REAL *x, ptrdiff_t x_step,
+                               const REAL *w, ptrdiff_t w_step, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
+{
+    const ptrdiff_t tiles = (positions + MOST_POSITIONS(2) - 1) / MOST_POSITIONS(2);
+    for (ptrdiff_t j = 0; j < n; j += 2 * LANES)
+        for (ptrdiff_t t = 0; t < tiles; t++) {
+            const ptrdiff_t p = t * positions / tiles;
+#define PART(some, v, later)                                                                                           \
+    NAME(native_tile)(some, v, channels, x + p * x_step, x_step, w + j, w_step, later, out + p * out_step + j, out_step)
+#define FETCH_TWO(some, two) PART(some, two, later)
+#define TWO(some, two) PART(some, two, 0)
+#define FETCH_ONE(some, two) PART(some, 1, later)
+#define ONE(some, two) PART(some, 1, 0)
+            const ptrdiff_t some = (t + 1) * positions / tiles - p; /* of one vector as few as of two */
+            if (n - j > LANES && later && t == 0)
+                EVERY_TILE(some, 2, FETCH_TWO)
+            else if (n - j > LANES)
+                EVERY_TILE(some, 2, TWO)
+            else if (later && t == 0)
+                EVERY_TILE(some, 2, FETCH_ONE)
+            else
+                EVERY_TILE(some, 2, ONE)
+#undef PART
+#undef FETCH_TWO
+#undef TWO
+#undef FETCH_ONE
+#undef ONE
+        }
 }

@@ -1,7 +1,7 @@
 /* The micro-kernels with lanes along positions: written once, instantiated by micro.h for floats and doubles and by
    isa_avx512_bf16.c for pairs of bfloat16.
 
-   Whoever includes this file, behind registers.h, defines REAL, LANES, NAME, ACCUMULATORS and OPERANDS as for micro.h
+   Whoever includes this file, behind registers.h, defines REAL, LANES, NAME, MOST_SUMS and OPERANDS as for micro.h
    and
      OUTPUT                               an element that `positions_out` writes
      BROADCAST(element)                   a vector of it
@@ -116,7 +116,7 @@ INLINE void NAME(positions_chains)(const int chained, const int rows, const int 
     }
 }
 
-#define VECTORS(r) CONVT_TILE_VECTORS(ACCUMULATORS, r)
+#define VECTORS(r) CONVT_TILE_VECTORS(MOST_SUMS, r)
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. Weights are [tap][channel][rows]; a channel's
@@ -257,7 +257,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
         NAME(shared_loads)(rows, vectors, across, classes, x, x_vector, sums[0]);
     else
         SUM(0, sums[0]);
-    if (kind == CONVT_TWO_CLASSES && 2 * rows * vectors > ACCUMULATORS) {
+    if (kind == CONVT_TWO_CLASSES && 2 * rows * vectors > MOST_SUMS) {
         UNROLLED (r, rows)
             UNROLLED (v, vectors)
                 waiting[r][v] = sums[0][r][v];
@@ -278,7 +278,7 @@ INLINE void NAME(tile_out)(const int rows, const int vectors, const int kind, co
 #define SHARED_LOADS_VECTORS(rows)                                                                                     \
     (SHARED_LOADS_SPARE(rows) > 8 ? 8 : SHARED_LOADS_SPARE(rows) < 2 ? 1 : SHARED_LOADS_SPARE(rows) / 2 * 2)
 #define TILE_VECTORS(rows, kind, places)                                                                               \
-    ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows) : CONVT_OUT_VECTORS(ACCUMULATORS, rows, kind, places))
+    ((kind) == CONVT_SHARED_LOADS ? SHARED_LOADS_VECTORS(rows) : CONVT_OUT_VECTORS(MOST_SUMS, rows, kind, places))
 
 /* The tiles of `positions_out`: their rows, places and kind. */
 #define TILES                                                                                                          \

@@ -87,8 +87,8 @@ class Rows(NamedTuple):
         Output channels at a time.
     limits : TileLimits
         Of the level's tiles.
-    in_channels : int
-        Of a group.
+    group_inputs : int
+        Input channels of a group.
     item : int
         Bytes of an output.
     input_bytes, output_bytes : int
@@ -100,7 +100,7 @@ class Rows(NamedTuple):
     layout: BoxLayout
     block: int
     limits: TileLimits
-    in_channels: int
+    group_inputs: int
     item: int
     input_bytes: int
     output_bytes: int
@@ -124,7 +124,7 @@ class Rows(NamedTuple):
     @property
     def inner(self) -> int:
         """Outputs of a cell in a row."""
-        return self.layout.axes[-1].stride
+        return self.layout.axes[-1].places
 
     @property
     def many_registers(self) -> bool:
@@ -158,7 +158,7 @@ def worth_leaving_out(rows: Rows, path: Path, one_pass: OnePass) -> bool:
     Words of rows of 32 cells and more took what their share of products says: kernels 3 to 7 of 8 to 48 rows 0.89
     to 0.98 of the time (30 layers of 2 to 768 channels, mean 0.98, Zen 4).
     """
-    depth = -(-rows.in_channels // 2) if path.words else rows.in_channels
+    depth = -(-rows.group_inputs // 2) if path.words else rows.group_inputs
     bordered = any(axis.origin < 0 or axis.cells + axis.reach > axis.input for axis in rows.layout.axes[1:-1])
     # Sums of products that underflow are 0 or -0 by the zeros that are multiplied, which must not depend on what
     # rows a box, and so a thread, puts together. Those of words, which are guarded, do not underflow.
@@ -176,9 +176,9 @@ def tiles_in_one_pass(rows: Rows) -> bool:
     places = sum(len(c.places) for c in layout.classes)
     return (
         len(layout.classes) == 1
-        and layout.axes[-1].stride in TILE_PLACES
+        and layout.axes[-1].places in TILE_PLACES
         and rows.block * places <= ONE_PASS_COLUMNS
-        and not any(axis.output % axis.stride for axis in layout.axes)
+        and not any(axis.output % axis.places for axis in layout.axes)
     )
 
 
@@ -190,13 +190,13 @@ def vectors_in_one_pass(rows: Rows, path: Path) -> OnePass:
     few. For rows of three it took 0.68 to 1.03, of words 0.42 to 0.99 (15 layers, Zen 4); of six
     and eight 0.91 (float32), 0.91 and 0.88 (float64), 0.81 and 0.96 (words; 36 and 50 layers, 0.45 to 1.1).
     """
-    layout, in_channels, inner = rows.layout, rows.in_channels, rows.inner
+    layout, channels, inner = rows.layout, rows.group_inputs, rows.inner
     if sum(len(c.places) for c in layout.classes) // inner > MAX_OUTER:
         return OnePass()
-    if in_channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
+    if channels == 1 and (inner in (1, 2, 4, 8) or (inner == 3 and not path.words)) and shares_loads(layout):
         return OnePass(True, shares_loads=True)
     halves = rows.item == 2 and not path.words
-    if inner not in INTERLEAVED_PLACES or (halves and in_channels > HALVES_CHANNELS):
+    if inner not in INTERLEAVED_PLACES or (halves and channels > HALVES_CHANNELS):
         return OnePass()
     if inner > 4 and (halves or not many_places_suit(rows)):
         return OnePass()
@@ -228,10 +228,10 @@ def words_in_one_pass(rows: Rows) -> OnePass:
     # A vector of one place is half a cache line, and the other half of a tile's last one waits for the next tile.
     # 14 layers of up to 64 channels took 0.67 to 0.98 of the time so, those of 96 to 256 channels 1.0 to 1.03,
     # smaller results 0.77 to 1.21 (Zen 4).
-    whole_lines = rows.inner == 1 and rows.in_channels <= LINES_CHANNELS and rows.output_bytes >= LINES_BYTES
+    whole_lines = rows.inner == 1 and rows.group_inputs <= LINES_CHANNELS and rows.output_bytes >= LINES_BYTES
     return OnePass(
         True,
-        rows.alternate,
+        two_classes=rows.alternate,
         joins_rows=joins_rows,
         rows_are_vectors=rows_are_vectors(rows),
         whole_lines=whole_lines,
@@ -240,9 +240,9 @@ def words_in_one_pass(rows: Rows) -> OnePass:
 
 def floats_in_one_pass(rows: Rows) -> OnePass:
     """How floats and doubles are, and halves of few channels, which wait in floats."""
-    layout, in_channels = rows.layout, rows.in_channels
+    layout, channels = rows.layout, rows.group_inputs
     strips = reads_one_place(layout) and rows.block * len(layout.classes[0].places) > rows.limits.rows
-    of_many = strips and in_channels > SHORT_ROWS_CHANNELS
+    of_many = strips and channels > SHORT_ROWS_CHANNELS
     joins_rows = of_many or (rows.item > 2 and (layout.most_taps > 1 or rows_are_vectors(rows)))
     joins_rows = joins_rows and worth_joining(rows, of_many)
     # Of few channels strips take 0.97 (float32) and 0.96 of the time (float64) that packing whole boxes takes (13
@@ -253,18 +253,18 @@ def floats_in_one_pass(rows: Rows) -> OnePass:
     # 512.
     part_filled = rows.width % rows.lanes > 0 and rows.width < SHORT_ROW * rows.lanes
     if rows.inner == 4:
-        if in_channels > STRIPS_CHANNELS:
+        if channels > STRIPS_CHANNELS:
             return OnePass()
         through_sums = not (rows.filled or joins_rows) or not rows.many_registers
-        if in_channels > FOUR_PLACES_CHANNELS and not of_many and through_sums:
+        if channels > FOUR_PLACES_CHANNELS and not of_many and through_sums:
             return OnePass()
-    enough = rows.filled and strips and in_channels <= STRIPS_CHANNELS
-    if part_filled and in_channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
+    enough = rows.filled and strips and channels <= STRIPS_CHANNELS
+    if part_filled and channels > SHORT_ROWS_CHANNELS and not enough and not joins_rows:
         return OnePass()
     if rows.alternate:
         return OnePass(True, two_classes=True) if two_classes_suit(rows) else OnePass()
     rows_as_one = not layout.rows_are_runs and len(layout.axes) > 2  # through sums, with the zeros between them
-    rows_as_one = rows_as_one and layout.most_taps > 1 and in_channels > SHORT_ROWS_CHANNELS
+    rows_as_one = rows_as_one and layout.most_taps > 1 and channels > SHORT_ROWS_CHANNELS
     rows_as_one = rows_as_one and rows.many_registers and not joins_rows
     if rows_as_one and not ends_are_few(rows, ROWS_PRODUCTS):
         return OnePass()
@@ -279,13 +279,13 @@ def two_classes_suit(rows: Rows) -> bool:
     of a class, as half of them read the input twice as often); few registers hold fewer. Each sum is one chain
     then: of longer ones, which are several elsewhere, boxes and with them threads would change the bits.
     """
-    if rows.in_channels * rows.layout.most_taps > CHAIN:
+    if rows.group_inputs * rows.layout.most_taps > CHAIN:
         return False
     if max(rows.block * len(c.places) for c in rows.layout.classes) <= 2:
         return True
     if rows.many_registers:
-        return rows.in_channels <= TWO_CLASSES_CHANNELS or ends_are_few(rows)
-    return rows.in_channels * rows.layout.most_taps <= TWO_CLASSES_PRODUCTS
+        return rows.group_inputs <= TWO_CLASSES_CHANNELS or ends_are_few(rows)
+    return rows.group_inputs * rows.layout.most_taps <= TWO_CLASSES_PRODUCTS
 
 
 def reads_one_place(layout: BoxLayout) -> bool:
@@ -294,7 +294,7 @@ def reads_one_place(layout: BoxLayout) -> bool:
         return False
     if any(axis.origin or axis.reach or axis.cells > axis.input for axis in layout.axes):
         return False
-    return all(axis.cells * axis.stride <= axis.output for axis in layout.axes[:-1])
+    return all(axis.cells * axis.places <= axis.output for axis in layout.axes[:-1])
 
 
 def reads_own_columns(layout: BoxLayout) -> bool:
@@ -308,14 +308,14 @@ def ends_are_few(rows: Rows, most: int = UNFILLED_PRODUCTS) -> bool:
     long as `most` products."""
     classes = rows.layout.classes
     places = sum(len(c.places) for c in classes)
-    products = rows.in_channels * sum(len(c.places) * len(c.shifts) for c in classes) / places
+    products = rows.group_inputs * sum(len(c.places) * len(c.shifts) for c in classes) / places
     return -rows.width % rows.lanes * products <= most * rows.width
 
 
 def rows_are_vectors(rows: Rows) -> bool:
     """Whether rows of outputs are whole vectors, which tiles of joined rows write to where they belong."""
     last = rows.layout.axes[-1]
-    return last.output % rows.lanes == 0 and last.output == last.cells * last.stride
+    return last.output % rows.lanes == 0 and last.output == last.cells * last.places
 
 
 def reads_slowly(rows: Rows) -> bool:
@@ -325,7 +325,7 @@ def reads_slowly(rows: Rows) -> bool:
     0.97 of the time (float64, 0.72 to 1.06), 24 channels of 16 images 96x96 0.65; smaller inputs of up to 32
     channels 1.0 (0.93 to 1.08), all by AVX2 0.99 (Zen 4).
     """
-    return rows.many_registers and (rows.in_channels > FAR_ROWS_CHANNELS or rows.input_bytes >= FAR_ROWS_BYTES)
+    return rows.many_registers and (rows.group_inputs > FAR_ROWS_CHANNELS or rows.input_bytes >= FAR_ROWS_BYTES)
 
 
 def worth_joining(rows: Rows, strips: bool = False) -> bool:

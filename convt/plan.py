@@ -8,13 +8,13 @@ import numpy as np
 from convt import _box_compute, _box_weights, _kernels, _native
 from convt._box_table import BoxTable
 from convt._memory import WORKSPACES
-from convt.arrays import empty_aligned
+from convt.arrays import bias_of_sums, empty_aligned, widen
 from convt.boxes import Boxes
 from convt.dtypes import ITEMSIZE, VECTOR_DTYPE
 from convt.geometry import Geometry
-from convt.packing import ROW_TILE, bias_of_sums, pack_bias, pack_tiles, widen
 from convt.phases import phases
 from convt.report import Report
+from convt.row_weights import ROW_TILE, pack_bias, pack_tiles
 from convt.shares import TASKS_TO_BALANCE, deal, even_part
 
 # Weights and bias as a plan's kernels read them, and what else `Plan.run` needs of its `Plan.pack`.

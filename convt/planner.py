@@ -205,7 +205,7 @@ def used_kernel(geometry: Geometry) -> float:
 
 def reason_of(call: Call, cycles: dict[Path, float]) -> str:
     """Why the path of the least estimate is chosen, for people."""
-    least_first = sorted((path for path in cycles if cycles[path] < math.inf), key=cycles.__getitem__)
+    least_first = sorted(cycles, key=cycles.__getitem__)
     estimated = ", ".join(f"{path.name} {cycles[path] / 1e6:.3g} Mcycles" for path in least_first)
     reason = f"least estimate: {estimated or 'none'}"
     if call.has_few_single_positions:
@@ -260,13 +260,13 @@ def paths_worth_asking(geometry: Geometry, dtype: str, isa: str, pieces: int) ->
 
 
 def estimates(boxes: dict[Path, Boxes], once: dict[Path, Boxes]) -> dict[Path, float]:
-    """Cycles of each path; of columns first along channels those of `once`, whose weights are multiplied in the
-    order given, but beside tile registers (not measured)."""
+    """Cycles of each path that may be chosen; of columns first along channels those of `once`, whose weights are
+    multiplied in the order given, but beside tile registers (not measured)."""
     cycles = {path: of_path.cycles for path, of_path in boxes.items()}
     if all(of_path.work.limits.unit == 1 for of_path in boxes.values()):
         columns = {path: of_path for path, of_path in once.items() if path.columns_first and path.along_channels}
         cycles |= {path: of_path.cycles_once for path, of_path in columns.items()}
-    return cycles
+    return cycles if forced_path else {path: n for path, n in cycles.items() if n < math.inf}
 
 
 def boxes_in_panels(geometry: Geometry, boxes: Boxes, cells: Cells, threads: int) -> list[Boxes]:

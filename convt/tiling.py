@@ -25,9 +25,7 @@ from convt.phases import phases
 SUMS_BYTES = 1 << 19
 # Positions of a tile may lie so far apart if a row has so many cells for each.
 MOST_GAP, GAP_CELLS = 4, 8
-# Beyond this many places in a cell the lists of places outgrow the work; of kernel positions, those of classes are
-# not kept for other sizes.
-MOST_PLACES = 4096
+MOST_PLACES = 4096  # of a cell: lists of more outgrow the work
 # Of so many kernel positions lists take 300 MB.
 MOST_KERNEL_POSITIONS = 1 << 20
 
@@ -68,7 +66,7 @@ class Cells(NamedTuple):
     @property
     def places(self) -> int:
         """Places of a cell."""
-        return math.prod(min(axis.stride, axis.output) for axis in self.axes)
+        return math.prod(axis.places for axis in self.axes)
 
     @property
     def several_taps(self) -> bool:
@@ -78,7 +76,7 @@ class Cells(NamedTuple):
     @property
     def inner_places(self) -> int:
         """Places of a row of a cell."""
-        return min(self.axes[-1].stride, self.axes[-1].output)
+        return self.axes[-1].places
 
     def of_single_places(self) -> "Cells":
         """The same with a class for each place."""
@@ -107,10 +105,12 @@ class BoxAxis(NamedTuple):
 
     Attributes
     ----------
-    input, output : int
+    input : int
         Elements.
-    stride : int
-        Places of a cell: the stride, or all outputs if these are fewer.
+    places : int
+        Of a cell.
+    output : int
+        Elements.
     cells : int
         Of the axis.
     box : int
@@ -122,7 +122,7 @@ class BoxAxis(NamedTuple):
     """
 
     input: int
-    stride: int
+    places: int
     output: int
     cells: int
     box: int
@@ -252,7 +252,7 @@ def axis_classes(axis: Axis) -> list[AxisClass]:
     taps = {phase: range(*bound) for phase, bound in zip(found.residue.tolist(), bounds, strict=True)}
     cells = -(-axis.output // axis.stride)
     groups: dict[tuple[int, ...], tuple[list[int], list[tuple[int, ...]]]] = {}
-    for place in range(min(axis.stride, axis.output)):
+    for place in range(axis.places):
         ahead, residue = divmod(place + axis.pad, axis.stride)
         # Taps that meet no input in any cell would only widen the box.
         read = ((ahead - back[t], tap[t]) for t in taps.get(residue, ()))
@@ -268,7 +268,7 @@ def cell_classes(axes: Sequence[Axis], of_axes: Sequence[Sequence[AxisClass]]) -
     """The classes of all axes together; places and kernel indices are flattened in C order."""
     classes = [TapClass((0,), ((),), ((0,),))]
     for axis, of_axis in zip(axes, of_axes, strict=True):
-        width = min(axis.stride, axis.output)
+        width = axis.places
         classes = [
             TapClass(
                 tuple(p * width + q for p in outer.places for q in places),
@@ -405,8 +405,7 @@ def cut(geometry: Geometry) -> Cells | None:
     if len(axes) > MAX_AXES or cells.places > MOST_PLACES or geometry.kernel_positions > MOST_KERNEL_POSITIONS:
         return None
     of_axes = tuple(without_size(axis) for axis in axes[1:])
-    kept = geometry.kernel_positions <= MOST_PLACES
-    classes, of_shifts = (classes_of if kept else classes_of.__wrapped__)(of_axes)
+    classes, of_shifts = (classes_of.__wrapped__ if geometry.has_long_kernel else classes_of)(of_axes)
     shifts = ((0,), *of_shifts)  # of the batch
     most = (*cells.counts[:-1], MOST_ZEROS * cells.gap)
     return cells._replace(
@@ -459,9 +458,7 @@ class ScratchLimits(NamedTuple):
     sums: int
 
 
-def lay_out(
-    cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, images: int = 0
-) -> BoxLayout | None:
+def lay_out(cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, images: int) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
     Parameters
@@ -521,7 +518,7 @@ def lay_out(
         if fits and boxes_of(whole) >= least_boxes:
             box, size = whole, size_of_whole
     axes = tuple(
-        BoxAxis(axis.input, min(axis.stride, axis.output), axis.output, n, b, low, high, p)
+        BoxAxis(axis.input, axis.places, axis.output, n, b, low, high, p)
         for axis, n, b, (low, high), p in zip(cells.axes, cells.counts, box, size.spans, size.pitch, strict=True)
     )
     return BoxLayout(
@@ -554,7 +551,7 @@ def lay_out_whole_images(cells: Cells, scratch: ScratchLimits, least_boxes: int)
     axes = (
         BoxAxis(batch, 1, batch, batch, images, 0, 0, images),
         *(
-            BoxAxis(axis.input, min(axis.stride, axis.output), axis.output, n, n, 0, axis.input, axis.input)
+            BoxAxis(axis.input, axis.places, axis.output, n, n, 0, axis.input, axis.input)
             for axis, n in zip(cells.axes[1:], cells.counts[1:], strict=True)
         ),
     )

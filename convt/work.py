@@ -66,8 +66,8 @@ class Work:
         return self.limits.lanes
 
     @cached_property
-    def in_channels(self) -> int:
-        """Of a tap of a group."""
+    def tap_channels(self) -> int:
+        """Input channels of a tap of a group: of several where taps are merged."""
         return self.merged.taps * self.merged.channels if self.merged else self.geometry.group_inputs
 
     @cached_property
@@ -88,7 +88,7 @@ class Work:
     @cached_property
     def weights_bytes(self) -> int:
         """Of all packed weights, without padding."""
-        return self.geometry.out_channels * self.in_channels * self.kernel * self.weight_bytes
+        return self.geometry.out_channels * self.tap_channels * self.kernel * self.weight_bytes
 
     @cached_property
     def input_bytes(self) -> int:
@@ -131,7 +131,7 @@ class Work:
     @property
     def along_places(self) -> bool:
         """Whether lanes along channels hold places of one channel, which follow each other in many outputs."""
-        return self.path.along_channels and self.block == 1 and self.layout.axes[-1].stride >= self.lanes
+        return self.path.along_channels and self.block == 1 and self.layout.axes[-1].places >= self.lanes
 
     @property
     def dots(self) -> bool:
@@ -190,6 +190,14 @@ class Work:
     @cached_property
     def one_pass(self) -> OnePass:
         """How sums in registers are written as outputs, if they are."""
-        item, in_channels = ITEMSIZE[self.dtype], self.geometry.group_inputs
-        of_call = in_channels, item, self.input_bytes, self.output_bytes, self.output_bytes >= self.stream_bytes
-        return find_one_pass(Rows(self.layout, self.block, self.limits, *of_call), self.path)
+        rows = Rows(
+            self.layout,
+            self.block,
+            self.limits,
+            group_inputs=self.geometry.group_inputs,
+            item=ITEMSIZE[self.dtype],
+            input_bytes=self.input_bytes,
+            output_bytes=self.output_bytes,
+            past_caches=self.output_bytes >= self.stream_bytes,
+        )
+        return find_one_pass(rows, self.path)

@@ -38,6 +38,12 @@ def test_layout_of_every_input(layout):
     np.testing.assert_array_equal(y, wanted, strict=True)
 
 
+@pytest.mark.parametrize("length", [1 << 14, (1 << 14) + 1])
+def test_a_result_of_64_kb_begins_with_a_cache_line(length):
+    y = convt.conv_transpose(np.ones((1, 1, length), np.float32), np.ones((1, 1, 1), np.float32))
+    assert y.ctypes.data % 64 == 0
+
+
 def test_out_leaves_its_surroundings_alone():
     x, w, b = data()
     shape = convt.output_shape(x.shape, w.shape, **ATTRIBUTES)

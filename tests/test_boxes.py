@@ -8,7 +8,7 @@ import pytest
 from cases import BFLOAT16, DTYPES, integer_data, oracle
 from hypothesis import given
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, assert_same_bits, built, every_way, forced, in_pieces
+from ways import LEVELS, TILE_REGISTER_LEVELS, VECTOR_LEVELS, assert_same_bits, built, every_way, forced, in_pieces
 
 import convt
 from convt import boxes, isa, paths, planner, tiling
@@ -195,7 +195,7 @@ def test_slices_of_many_input_channels(level, path, dtype, x_shape, w_shape, str
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes, dtype))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level == "amx"])
+@pytest.mark.parametrize("level", TILE_REGISTER_LEVELS)
 @pytest.mark.parametrize("path", [paths.CHANNEL_TILES, paths.CHANNEL_TILE_IMAGES], ids=lambda path: path.name)
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "dtype"),

@@ -1,4 +1,4 @@
-"""The build without OpenMP, in a copy of the sources. A minute long: it compiles the kernels."""
+"""What is distributed, and builds that lack something, in a copy of the sources. Minutes: kernels are compiled."""
 
 import os
 import shutil
@@ -66,6 +66,11 @@ def built(sources):
 def test_source_distribution_builds_a_wheel(built):
     installed, _ = built
     assert len(list(installed.glob("convt/*.so"))) == len(list((ROOT / "convt").glob("*.pyx")))
+
+
+def test_a_wheel_is_typed(built):
+    typed = [path.name for path in (ROOT / "convt").iterdir() if path.suffix == ".pyi" or path.name == "py.typed"]
+    assert len(typed) > 1 and set(typed) <= {path.name for path in (built[0] / "convt").iterdir()}
 
 
 def test_serial_build_warns(built):

@@ -80,7 +80,12 @@ def test_keeps_its_own_weights():
     np.testing.assert_array_equal(one(x), layer()(x))
 
 
-@pytest.mark.parametrize("duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
+each_duplicate = pytest.mark.parametrize(
+    "duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy]
+)
+
+
+@each_duplicate
 def test_pickle_and_copy(duplicate):
     one = layer(n_threads=1, precision="high")
     x = inputs(2, 6, 4, 4)
@@ -100,7 +105,16 @@ def test_weights_and_bias_are_pickled_in_native_byte_order(dtype):
         np.testing.assert_array_equal(state[name], wanted)
 
 
-@pytest.mark.parametrize("duplicate", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
+@each_duplicate
+def test_a_copy_asks_for_the_level_anew(duplicate, monkeypatch):
+    one = layer()
+    before = one.explain((1, 6, 8, 8))["isa"]
+    monkeypatch.setenv("CONVT_ISA", "generic")
+    assert duplicate(one).explain((1, 6, 8, 8))["isa"] == "generic"
+    assert one.explain((1, 6, 8, 8))["isa"] == before
+
+
+@each_duplicate
 def test_attributes_of_callers_are_kept(duplicate):
     one = layer()
     one.tag = "first"
@@ -143,7 +157,7 @@ def test_remembered_shapes_are_bounded():
     one = layer()
     for i in range(2 * SHAPES_KEPT):
         one(inputs(1, 6, 1 + i, 1))
-    assert len(one._ready) <= SHAPES_KEPT
+    assert 0 < len(one._ready) <= SHAPES_KEPT
 
 
 def test_packed_copies_of_the_weights_are_bounded():
@@ -151,7 +165,7 @@ def test_packed_copies_of_the_weights_are_bounded():
     one = convt.ConvTranspose(np.ones((4, 4, 31, 31), np.float32), pads=[15] * 4)
     for size in range(2, 15):
         one(np.ones((1, 4, size, size), np.float32))
-        assert len(one._packed) <= PACKED_KEPT
+        assert 0 < len(one._packed) <= PACKED_KEPT
 
 
 def test_threads_that_come_together_keep_one_copy_of_the_weights(monkeypatch):

@@ -7,11 +7,21 @@ import pytest
 from cases import BFLOAT16, DTYPES, as_layout, assert_nothing_beside, integer_data, oracle
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from ways import LEVELS, VECTOR_LEVELS, WORD_LEVELS, assert_same_bits, before_unreadable, forced, in_pieces, seeds
+from ways import (
+    LEVELS,
+    VECTOR_LEVELS,
+    WORD_LEVELS,
+    assert_same_bits,
+    before_unreadable,
+    forced,
+    in_pieces,
+    positions_path,
+    seeds,
+)
 
 import convt
 from convt import one_pass, paths, tiling
-from convt._levels import MANY_SUMS, multiplies_words, stream_bytes, tile_limits
+from convt._levels import MANY_SUMS, stream_bytes, tile_limits
 from convt.arrays import empty_aligned
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
@@ -56,7 +66,7 @@ def test_rows_and_lines_share_the_loads_of_one_input_channel(
         wanted = oracle(x, w, None, attributes, dtype)
     except ValueError:
         reject()
-    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    path = positions_path(level, dtype)
     out = as_layout(np.full_like(wanted, 99), layout)
     with forced((level, path)):
         convt.conv_transpose(x.astype(dtype), w.astype(dtype), out=out, n_threads=threads, **attributes)
@@ -86,7 +96,7 @@ def test_many_small_groups_are_computed_together(level, layout, dtype, groups, o
     b = integer_data(rng, (groups * outputs,))
     attributes = {"strides": [stride] * n, "pads": [kernel // 3] * n + [kernel // 2] * n, "group": groups}
     wanted = oracle(x, w, b, attributes, dtype)
-    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    path = positions_path(level, dtype)
     with forced((level, path)):
         layer = convt.ConvTranspose(w.astype(dtype), b.astype(dtype), n_threads=1, **attributes)
         assert layer.explain(x.shape)["tiles"]["groups"] > 1
@@ -683,7 +693,7 @@ def test_words_of_one_place_that_fill_cache_lines(level, layout, channels, outpu
 @pytest.mark.parametrize("outputs", [3, 5, 8, 13])
 def test_eight_rows_of_each_of_two_classes(level, dtype, outputs):
     """Of many channels, the sums of the first class waiting in memory for those of the second."""
-    path = paths.POSITION_WORDS if dtype == BFLOAT16 and multiplies_words(level) else paths.POSITIONS
+    path = positions_path(level, dtype)
     rng = np.random.default_rng(0)
     x, w = integer_data(rng, (2, 40, 9, 63)), integer_data(rng, (40, outputs, 4, 4))
     x, w, attributes = x.astype(dtype), w.astype(dtype), {"strides": [2, 2]}

@@ -3,11 +3,20 @@
 import numpy as np
 import pytest
 from cases import BFLOAT16, oracle
-from ways import LEVELS, WORD_LEVELS, assert_same_bits, dtype_of, every_way, forced, in_pieces
+from ways import (
+    LEVELS,
+    TILE_REGISTER_LEVELS,
+    WORD_LEVELS,
+    assert_same_bits,
+    dtype_of,
+    every_way,
+    forced,
+    in_pieces,
+)
 
 import convt
 from convt import paths, planner
-from convt._levels import most_pieces, multiplies_words, tile_limits
+from convt._levels import most_pieces, multiplies_words
 from convt.geometry import Axis, Geometry, OnnxRules
 
 pytestmark = pytest.mark.usefixtures("threads_for_any_work")
@@ -52,7 +61,7 @@ def test_words_are_chosen_for_rows_that_fill_vectors(level):
         assert layer.explain((1, 16, 64, 64))["kernel"] == paths.POSITION_WORDS.name
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if tile_limits(level, False, 1).unit > 1])
+@pytest.mark.parametrize("level", TILE_REGISTER_LEVELS)
 def test_rows_are_chosen_where_outputs_take_longer_than_products(level):
     with forced((level, None)):
         layer = convt.ConvTranspose(np.ones((64, 64, 4, 4), BFLOAT16), strides=[2, 2], pads=[1] * 4)

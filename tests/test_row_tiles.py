@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 from cases import LAYOUTS, as_layout, integers, oracle
-from ways import LEVELS, assert_same_bits, built, check_bits_stay, forced, ways_in_tile_registers
+from ways import (
+    TILE_REGISTER_LEVELS,
+    assert_same_bits,
+    built,
+    check_bits_stay,
+    forced,
+    ways_in_tile_registers,
+)
 
 import convt
 from convt._levels import ROW_PLACES
@@ -55,7 +62,7 @@ def test_integers_are_exact(way, dtype, x_shape, w_shape, attributes, threads):
     np.testing.assert_array_equal(y, oracle(x, w, b, attributes).astype(dtype))
 
 
-@pytest.mark.parametrize("level", [level for level in LEVELS if level == "amx"])
+@pytest.mark.parametrize("level", TILE_REGISTER_LEVELS)
 @pytest.mark.parametrize(
     ("precision", "channels", "slice"),
     [

@@ -200,3 +200,23 @@ def test_forked_child_runs_one_thread_and_does_not_hang():
     finally:
         child.kill()
         child.join()
+
+
+@pytest.mark.heavy
+def test_threads_get_along_with_a_stack_of_64_kb():
+    code = """
+import numpy as np, convt
+from convt import planner
+from ways import WAYS, dtype_of, forced
+planner.CYCLES_PER_THREAD = 1
+for way in WAYS:
+    for dtype in (np.float32, np.float64, np.float16):
+        dtype = dtype_of(way, dtype) if dtype == np.float32 else dtype
+        x, w = np.ones((2, 70, 19, 37), dtype), np.ones((70, 40, 3, 3), dtype)
+        with forced(way):
+            convt.conv_transpose(x, w, strides=[2, 2], n_threads=2)
+print(len(WAYS))
+"""
+    environment = {**os.environ, "OMP_STACKSIZE": "64K", "PYTHONPATH": os.path.dirname(__file__)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and int(done.stdout) > 0, done.stderr

@@ -14,7 +14,6 @@ from ways import (
     before_unreadable,
     every_way,
     forced,
-    in_pieces,
     seeds,
     ways_and_dtypes,
 )
@@ -189,13 +188,7 @@ def test_weights_in_panels_give_the_bits_of_a_layer(way, dtype, threads, x_shape
 
 @pytest.mark.parametrize(
     ("way", "dtype"),
-    [
-        (way, dtype)
-        for way in WAYS
-        for dtype in DTYPES
-        if way[1] == paths.CHANNEL_TILES and in_pieces(way[0], dtype)
-    ],
-    ids=lambda value: value[1].name if isinstance(value, tuple) else str(value),
+    ways_and_dtypes(paths.CHANNEL_TILES),
 )
 @pytest.mark.parametrize(
     ("x_shape", "w_shape", "attributes"),

@@ -18,6 +18,7 @@ from convt._levels import most_pieces, multiplies_words, tile_limits
 LEVELS = [level for level in isa.available() if level != "generic"]
 VECTOR_LEVELS = [level for level in LEVELS if not most_pieces(level)]
 WORD_LEVELS = [level for level in LEVELS if multiplies_words(level)]
+TILE_REGISTER_LEVELS = [level for level in LEVELS if tile_limits(level, False, 1).unit > 1]
 WAYS = [
     ("generic", None),
     *(
@@ -25,7 +26,7 @@ WAYS = [
         for level in LEVELS
         for path in (paths.VECTOR_PATHS if level in VECTOR_LEVELS else paths.PIECE_PATHS)
         if not path.words or multiplies_words(level)
-        if not path.by_rows or tile_limits(level, False, 1).unit > 1
+        if not path.by_rows or level in TILE_REGISTER_LEVELS
     ),
 ]
 NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
@@ -46,6 +47,11 @@ def in_pieces(level, dtype):
     return 0 < paths.pieces_of(np.dtype(dtype).name, "highest") <= most_pieces(level)
 
 
+def positions_path(level, dtype):
+    """The path along positions by which the level multiplies elements: in words, where it has them."""
+    return paths.POSITION_WORDS if dtype == BFLOAT16 and level in WORD_LEVELS else paths.POSITIONS
+
+
 def ways_and_dtypes(*some_paths):
     """Ways of these paths, in every dtype that tile registers or vectors have there."""
     return [
@@ -61,9 +67,9 @@ def ways_in_tile_registers(path):
     """The way of a path in every level that has tile registers, in every dtype that they multiply."""
     return [
         pytest.param((level, path), np.dtype(dtype), id=f"{level}-{np.dtype(dtype)}")
-        for level in LEVELS
+        for level in TILE_REGISTER_LEVELS
         for dtype in (np.float32, np.float16, BFLOAT16)
-        if in_pieces(level, dtype) and tile_limits(level, False, 1).unit > 1
+        if in_pieces(level, dtype)
     ]
 
 

@@ -1,6 +1,6 @@
 """Depthwise layers and those of kernel = stride beside what bounds them, measured in turn, per dtype.
 
-    python asv_benchmarks/memory.py
+    python asv_benchmarks/memory_bound.py
 
 The bound is the longer of two times: to copy the input into the output's memory and zero the rest of that, and to
 make the layer's multiply-adds at the peak of AVX-512 (peak.c), the level that convt runs at here. x86-64 with
