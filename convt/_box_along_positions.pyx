@@ -13,7 +13,7 @@ from convt._box_input cimport (
 from convt._box_operands cimport Box, Operands, count_runs, run_begin
 from convt._box_table cimport BOX, CHUNK, MAX_LANES, PITCH, BoxTable, Scratch
 from convt._elements cimport real_t
-from convt._levels cimport kernels_for, tap_class_t
+from convt._levels cimport CHAIN, kernels_for, tap_class_t
 from convt._micro_kernels cimport multiply_positions
 
 cdef enum:
@@ -33,27 +33,38 @@ cdef void multiply_chunk(
     Py_ssize_t size, const real_t *weights, const real_t *bias, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
     """`size` sums of every class, place and channel of a block: class after class, [column][position]. Of the input,
-    tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0."""
-    cdef Py_ssize_t i, n, done, tile, column = 0
+    tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0.
+
+    Columns first take one chain of channels after the other, whose inputs stay near for all columns: 2048 to 12 and 3,
+    30x40, took 0.77 and 0.82 of the time (float32), 0.72 (float64), 1024 to 12 channels 1.0, 0.91 and, 16x16, 0.61.
+    """
+    cdef Py_ssize_t i, n, done, tile, column, first, channels, most = table.depth
     cdef tap_class_t of
-    for i in range(table.products.n):
-        n = table.columns(table.products, block, i)
-        done = 0
-        while done < n:
-            tile = table.tile_width(n - done)
-            table.set_tap_class(table.products, block, i, done, weights, bias, &of)
-            if real_t is float and table.pieces:
-                table.level.tiles.positions(
-                    table.pieces, min(tile, n - done), size, of.taps, table.channel_pairs, input, x_step,
-                    <const float *> of.w, <const float *> of.bias, out + column * out_step, out_step,
-                )
-            else:
-                multiply_positions(
-                    table, tile, size, &of, input, x_step, ahead, 0 if column else later, out + column * out_step,
-                    out_step,
-                )
-            done += tile
-            column += tile
+    if table.columns_first and not (table.pieces or table.words):
+        most = CHAIN
+    for first from 0 <= first < table.depth by most:
+        channels = min(most, table.depth - first)
+        column = 0
+        for i in range(table.products.n):
+            n = table.columns(table.products, block, i)
+            done = 0
+            while done < n:
+                tile = table.tile_width(n - done)
+                table.set_tap_class(table.products, block, i, done, weights, bias, &of)
+                if real_t is float and table.pieces:
+                    table.level.tiles.positions(
+                        table.pieces, min(tile, n - done), size, of.taps, table.channel_pairs, input, x_step,
+                        <const float *> of.w, <const float *> of.bias, out + column * out_step, out_step,
+                    )
+                else:
+                    if first:
+                        of.w, of.bias = <const real_t *> of.w + first * tile, NULL
+                    multiply_positions(
+                        table, tile, size, &of, channels, input + first * x_step, x_step, ahead,
+                        0 if column else later, out + column * out_step, out_step,
+                    )
+                done += tile
+                column += tile
 
 
 cdef void multiply_chunks(

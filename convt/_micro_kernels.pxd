@@ -14,13 +14,13 @@ cdef inline void transpose(
 
 
 cdef inline void multiply_positions(
-    BoxTable table, Py_ssize_t rows, Py_ssize_t positions, const tap_class_t *of, const real_t *x, Py_ssize_t x_step,
-    Py_ssize_t ahead, Py_ssize_t later, real_t *out, Py_ssize_t out_step,
+    BoxTable table, Py_ssize_t rows, Py_ssize_t positions, const tap_class_t *of, Py_ssize_t channels,
+    const real_t *x, Py_ssize_t x_step, Py_ssize_t ahead, Py_ssize_t later, real_t *out, Py_ssize_t out_step,
 ) noexcept nogil:
     if real_t is float and table.words:
-        table.level.tiles.word_positions(rows, positions, of, table.depth, x, x_step, ahead, later, out, out_step)
+        table.level.tiles.word_positions(rows, positions, of, channels, x, x_step, ahead, later, out, out_step)
     else:
-        kernels_for(table.level, x).positions(rows, positions, of, table.depth, x, x_step, ahead, later, out, out_step)
+        kernels_for(table.level, x).positions(rows, positions, of, channels, x, x_step, ahead, later, out, out_step)
 
 
 cdef inline void positions_out(

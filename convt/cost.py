@@ -75,6 +75,9 @@ FEW_COLUMNS = 32  # of columns first
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
 APART_CYCLES = 10  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
+# To begin a column of products of a plane in place. Of 1,206 layers, 550 of them of small groups, 31 (float32) and 18
+# (float64) go another way so, by AVX2 44 and 35: 0.82, 0.75, 0.76 and 0.77 of the time.
+COLUMN_CYCLES = 30
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
 FEW_ROWS = {1: 3.0, 2: 1.7, 3: 1.35, 4: 1.15}
@@ -417,7 +420,8 @@ def in_place_cycles(work: Work, columns: int) -> float:
     added = (PRODUCT_CYCLES if few else MANY_PRODUCT_CYCLES) * layout.new_elements
     added += KEPT_CYCLES * (layout.input_elements - layout.new_elements)
     apart = APART_CYCLES * inside / last.input if 0 < last.input != last.pitch else 0.0
-    return (multiplied + added) / work.lanes + apart
+    begun = COLUMN_CYCLES * inside / max(1, math.prod(axis.input for axis in layout.axes[-2:]))
+    return (multiplied + added) / work.lanes + apart + begun
 
 
 def reads_far_input(work: Work, channels: int) -> bool:
@@ -489,8 +493,9 @@ def row_cycles(work: Work, block: int) -> float:
 def tile_cycles(work: Work, block: int) -> float:
     """Cycles to multiply a block of so many channels of a box in pieces: 16 positions by 16 columns a tile
     register, or as many in vectors."""
+    begun = work.tile_factors.box / work.blocks if work.path.along_channels else 0.0
     if work.path.by_rows:
-        return row_cycles(work, block)
+        return begun + row_cycles(work, block)
     layout, path, tile = work.layout, work.path, work.tile
     half_tiles = layout.runs * tile.positions(layout.run_length) / 16
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
@@ -519,7 +524,7 @@ def tile_cycles(work: Work, block: int) -> float:
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
-    return added + factor * half_tiles * sum(
+    return begun + added + factor * half_tiles * sum(
         -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
         for taps, columns in taps_and_columns
     )

@@ -89,7 +89,7 @@ INLINE void NAME(positions_chains)(const int chained, const int rows, const int 
                                    ptrdiff_t ahead, ptrdiff_t later, NAME(strip) strip, VECTOR (*sums)[8])
 {
     static const REAL zeros[8];
-    const REAL *bias = of->bias;
+    const REAL *bias = of->bias ? of->bias : zeros;
     const ptrdiff_t w_tap = channels * rows;
     VECTOR chains[8][8]; /* the sum of those that ended */
     for (ptrdiff_t first = 0;;) {
@@ -116,13 +116,34 @@ INLINE void NAME(positions_chains)(const int chained, const int rows, const int 
     }
 }
 
+#if CHAINS
+/* A tile's sums added to those of `out`, the first `done` positions of which have them already. */
+INLINE void NAME(add_to)(const int rows, const int vectors, ptrdiff_t done, const REAL *out, ptrdiff_t out_step,
+                         VECTOR (*sums)[8])
+{
+    UNROLLED (v, vectors) {
+        const ptrdiff_t left = done - v * LANES;
+        const NAME(mask) kept = NAME(first_lanes)(left < 0 ? 0 : left < LANES ? left : LANES);
+        UNROLLED (r, rows) {
+            const VECTOR before = LOAD(out + r * out_step + v * LANES), added = sums[r][v] + before;
+            sums[r][v] = (VECTOR)(((NAME(mask))before & kept) | ((NAME(mask))added & ~kept));
+        }
+    }
+}
+#define ADD_TO(n, done, out)                                                                                           \
+    if (!of->bias)                                                                                                     \
+        NAME(add_to)(n, VECTORS(n), done, out, out_step, sums);
+#else
+#define ADD_TO(n, done, out)
+#endif
+
 #define VECTORS(r) CONVT_TILE_VECTORS(MOST_SUMS, r)
 
 /* `rows` (1 to 8) outputs at `positions` consecutive places, in whole register tiles, the last of which begins early;
    fewer than 8 vectors are rounded up: x and out must have room for them. Weights are [tap][channel][rows]; a channel's
-   places lie x_step after the last one's. What lies `ahead` of them, unless 0, is fetched into the first-level cache,
-   and then what lies `later`, unless 0, into the second-level one: asked for in the loop over channels, packed input
-   took 5 % longer. */
+   places lie x_step after the last one's. Without a bias the sums are added to what `out` holds. What lies `ahead` of
+   the places, unless 0, is fetched into the first-level cache, and then what lies `later`, unless 0, into the
+   second-level one: asked for in the loop over channels, packed input took 5 % longer. */
 static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class *of, ptrdiff_t channels, const REAL *x,
                             ptrdiff_t x_step, ptrdiff_t ahead, ptrdiff_t later, REAL *out, ptrdiff_t out_step)
 {
@@ -140,6 +161,7 @@ static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class
                 SUM_TILE(n, ahead, 0);                                                                                 \
             else                                                                                                       \
                 SUM_TILE(n, 0, 0);                                                                                     \
+            ADD_TO(n, next - p, out + p)                                                                               \
             UNROLLED (r, n)                                                                                            \
                 UNROLLED (v, VECTORS(n))                                                                               \
                     STORE(out + r * out_step + p + v * LANES, sums[r][v]);                                             \
@@ -156,6 +178,7 @@ static void NAME(positions)(int rows, ptrdiff_t positions, const convt_tap_class
         ROWS(8)
     }
 #undef ROWS
+#undef ADD_TO
 #undef SUM_TILE
 }
 
