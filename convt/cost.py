@@ -75,8 +75,8 @@ FEW_COLUMNS = 32  # of columns first
 PRODUCT_CYCLES, MANY_PRODUCT_CYCLES = 1.35, 6.0
 APART_CYCLES = 10  # to set a row of products apart from the next one, with zeros between them
 KEPT_CYCLES = 2  # a vector of products that a box keeps for the next one
-# To begin a column of products of a plane in place. Of 1,206 layers, 550 of them of small groups, 31 (float32) and 18
-# (float64) go another way so, by AVX2 44 and 35: 0.82, 0.75, 0.76 and 0.77 of the time.
+# To begin a column of products of a plane in place. Of 1,206 layers, 550 of them of small groups, 31 (float32) and
+# 18 (float64) go another way so, by AVX2 44 and 35: 0.82, 0.75, 0.76 and 0.77 of the time.
 COLUMN_CYCLES = 30
 
 # How much slower a tile of few rows is, whose every vector of input serves few products.
@@ -524,7 +524,13 @@ def tile_cycles(work: Work, block: int) -> float:
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
-    return begun + added + factor * half_tiles * sum(
-        -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
-        for taps, columns in taps_and_columns
+    return (
+        begun
+        + added
+        + factor
+        * half_tiles
+        * sum(
+            -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
+            for taps, columns in taps_and_columns
+        )
     )

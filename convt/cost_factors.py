@@ -274,7 +274,7 @@ DOTS = TileFactors(
 # within a fifth; of 259 layers the chosen paths took 1.017 (bfloat16), 1.012 (float16) and 1.023 times as long as
 # the best (float32). Without cycles of pairs and of adding 80 random layers took 1.08 (float32) and 1.03 times as
 # long as the best (bfloat16), not 1.03 and 1.01 (Xeon with AMX). Of 1,906 layers, 550 of them of small groups, 46
-# (float32), 47 (bfloat16) and 37 (float16) go another way since boxes take time to begin and, in place, columns do:
+# (float32), 47 (bfloat16) and 37 (float16) go another way since boxes take time to begin, as columns in place do:
 # 0.81, 0.73 and 0.59 of the time.
 REGISTERS = DOTS._replace(
     product=17,

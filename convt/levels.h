@@ -61,7 +61,7 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 typedef struct {
     ptrdiff_t taps, chain; /* the latter: channels that a chain is of, with all their taps */
     const ptrdiff_t *tap_offset;
-    const void *w, *bias; /* of REAL */
+    const void *w, *bias; /* of REAL; without a bias `positions` adds to what is there */
     /* Of one input channel: for each tap, which rows of a tile have it, a bit each, and how many taps from it on make a
        run, each of which reads a line further than the one before. */
     const uint8_t *users, *runs;

@@ -1,7 +1,7 @@
 /* The micro-kernels of a type, against their definitions. Included by micro_kernels.c, which defines REAL, TYPE (its
    name), NAME and KERNELS. */
 
-static REAL NAME(x)[4096], NAME(w)[8192], NAME(bias)[64], NAME(out)[18000] __attribute__((aligned(64)));
+static REAL NAME(x)[4096], NAME(w)[8192], NAME(bias)[64], NAME(zeros)[8], NAME(out)[18000] __attribute__((aligned(64)));
 
 /* Output `row` of `rows` at place p, lanes along positions. */
 static REAL NAME(sum)(const REAL *x, convt_tap_class of, int rows, int row, int p)
@@ -282,6 +282,15 @@ static void NAME(test_positions)(const char *level, const KERNELS *k)
                 for (int p = 0; p < length; p++)
                     wrong += NAME(sum)(x, one, r, i, p) != out[i * OUT + p];
                 wrong += many && out[i * OUT + length] != 99; /* not beyond 8 vectors and more */
+            }
+            convt_tap_class more = {1, CHANNELS, taps + 1, w + 50,
+                                    NULL}; /* are added once to each, and to nothing else */
+            k->positions(r, length, &more, CHANNELS, x, STEP, ahead, later, out, OUT);
+            more.bias = NAME(zeros);
+            for (int i = 0; i < r; i++) {
+                for (int p = 0; p < length; p++)
+                    wrong += NAME(sum)(x, one, r, i, p) + NAME(sum)(x, more, r, i, p) != out[i * OUT + p];
+                wrong += many && out[i * OUT + length] != 99;
             }
         }
     report(level, TYPE " positions", wrong);

@@ -46,6 +46,8 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
         ((1, 64, 40, 150), (64, 1, 3, 3), {"pads": [4, 4, 4, 4], "dilations": [4, 4]}),  # boxes share products
         ((1, 48, 11, 40), (48, 1, 5, 3), {"pads": [6, 0, 6, 1], "strides": [2, 3], "output_padding": [1, 0]}),
         ((1, 80, 9, 50), (80, 2, 3, 3), {"group": 2}),
+        ((2, 600, 30, 31), (600, 5, 3, 3), {"pads": [1, 1, 1, 1]}),  # slices of the channels
+        ((1, 513, 16, 64), (513, 3, 2, 2), {"strides": [2, 2]}),  # whose rows need not be set apart
         ((3, 40, 15, 13), (40, 3, 2, 2), {"strides": [2, 2]}),  # images are rows
         ((2, 40, 6, 12, 16), (40, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
         ((1, 40, 6, 12, 16), (40, 1, 3, 3, 3), {"pads": [1] * 6}),
