@@ -173,7 +173,7 @@ class Layer:
     def _make_ready(self, key: tuple[tuple[int, ...], int]) -> tuple["Plan", "Packed | None"]:
         """What `_prepare` says for a shape and thread limit, to be remembered."""
         ready = self._prepare(*key)
-        if len(self._ready) >= SHAPES_KEPT or ready[0].geometry.has_long_kernel:
+        if len(self._ready) >= SHAPES_KEPT or (self._ready and ready[0].geometry.has_long_kernel):
             self._ready.clear()
         self._ready[key] = ready
         return ready
