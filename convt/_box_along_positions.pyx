@@ -23,7 +23,7 @@ cdef enum:
     # Input channels that columns first multiply by all columns before the next ones. All at once meet in few sets of
     # the caches where they lie multiples of a page apart: 512 and 1024 of 32x32 to 3 and 8 took 0.67 to 0.78 of the
     # time so, to one 0.86 to 0.91, 2048 to 3 and 12 of 30x40 0.72 to 0.82, others 0.93 to 1.04.
-    SLICE_CHANNELS = 256
+    NEAR_CHANNELS = 256
     AHEAD = 8  # channels of x that are fetched early where it lies: 12 to 18 % of 512 channels
     # But where these are multiples of so many bytes apart: they would put each other out of a first-level cache of
     # 8 ways before they are read (64 channels, AVX2: 43 to 49 GFLOP/s instead of 60 to 73).
@@ -39,12 +39,12 @@ cdef void multiply_chunk(
     """`size` sums of every class, place and channel of a block: class after class, [column][position]. Of the input,
     tiles fetch what lies `ahead` and, those of the first columns, what lies `later`, unless these are 0.
 
-    Columns first take one slice of the channels after the other, all columns of each.
+    Columns first multiply some channels by all columns before the next ones.
     """
     cdef Py_ssize_t i, n, done, tile, column, first, channels, most = table.depth
     cdef tap_class_t of
-    if table.columns_first and not (table.pieces or table.words):
-        most = SLICE_CHANNELS
+    if table.in_portions:  # of one tap
+        most = NEAR_CHANNELS
     for first from 0 <= first < table.depth by most:
         channels = min(most, table.depth - first)
         column = 0

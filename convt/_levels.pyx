@@ -63,10 +63,10 @@ class TileLimits(NamedTuple):
         """Vectors of positions of a tile of so many rows."""
         return tile_vectors(self.sums, rows)
 
-    def pairs_of(self, in_channels, along_channels):
+    def pairs_of(self, channels, along_channels):
         """Pairs of input channels that pieces are packed of, zeros included: tile registers want whole ones."""
         together = TILE_CHANNELS if self.unit > 1 or along_channels else 2
-        return -(-in_channels // together) * together // 2
+        return -(-channels // together) * together // 2
 
 
 # Cycles of a multiply-add and of a dot product: as many positions of two vectors of columns are under way at once where
@@ -108,13 +108,13 @@ def tile_limits(str level, bint double, int pieces):
 ONE_CHANNEL_STREAM = 1 << 23
 
 
-def stream_bytes(str level, bint halves, Py_ssize_t in_channels):
+def stream_bytes(str level, bint halves, Py_ssize_t group_inputs):
     """The bytes from which results are written past the caches: of halves or not, of so many channels of a group."""
     cdef const convt_level *found = find_level(level)
     cdef Py_ssize_t least = found.stream_bytes
     if halves:  # not by vectors of widened ones
         least = found.halves_stream_bytes if found.tiles.most_pieces else PY_SSIZE_T_MAX
-    return max(least, ONE_CHANNEL_STREAM) if in_channels == 1 and is_amd() else least
+    return max(least, ONE_CHANNEL_STREAM) if group_inputs == 1 and is_amd() else least
 
 
 # Vectors in one pass whose rows share cache lines pass the caches only by way of lines of sums, and are copied then. On

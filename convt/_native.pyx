@@ -15,7 +15,6 @@ from convt._machine cimport begin_floating, end_floating
 
 import numpy as np
 
-
 cnp.import_array()
 
 cdef enum:

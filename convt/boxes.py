@@ -112,16 +112,16 @@ class Boxes(NamedTuple):
             if limits.unit == 1 or cells.inner_places > ROW_PLACES:
                 return None
             cells = cells.of_single_places()
-        item, in_channels, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
-        group_weights_bytes = channels * in_channels * geometry.kernel_positions * item
+        item, group_inputs, channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs, geometry.group_outputs
+        group_weights_bytes = channels * group_inputs * geometry.kernel_positions * item
         merged = None
         in_order = once and geometry.group * group_weights_bytes >= LEAST_ORDER_BYTES
         if path == CHANNEL_TILES and limits.unit > 1 and not in_order:
             merge = merge_taps.__wrapped__ if geometry.has_long_kernel else merge_taps
-            merged = merge(cells.classes, in_channels, pieces)
+            merged = merge(cells.classes, group_inputs, pieces)
         if merged:
             cells = cells._replace(classes=merged.classes)
-        budgets = input_budgets(path, in_channels * item, group_weights_bytes, cells.counts[-1] // limits.lanes)
+        budgets = input_budgets(path, group_inputs * item, group_weights_bytes, cells.counts[-1] // limits.lanes)
         vectors = column_vectors(geometry, cells, dtype, path, limits, budgets[0])
         block = min(channels, block_channels(geometry, cells, dtype, path, vectors, limits))
         place, slack, columns = (item * n for n in elements(geometry, cells, path, pieces, block, limits, merged))
@@ -263,7 +263,7 @@ def block_channels(
     geometry: Geometry, cells: Cells, dtype: str, path: Path, vectors: int, limits: TileLimits
 ) -> int:
     """Output channels that a box is computed for at a time, if there are so many."""
-    in_channels, lanes = geometry.group_inputs, limits.lanes
+    group_inputs, lanes = geometry.group_inputs, limits.lanes
     if path.along_groups:
         return lanes
     if path.by_rows:
@@ -279,7 +279,7 @@ def block_channels(
     # With many input channels wider blocks read the input less often (10 %). But halves of one place a cell would
     # go to as many rows as there are columns: with 64 of them bfloat16, 1x1, took 1.35 times as long in tile
     # registers, 1.1 times with 128 of 256 channels. Words of 32 pack slower: one call of hifigan_u1 1.2 times.
-    columns = 64 if in_channels < 256 else 128
+    columns = 64 if group_inputs < 256 else 128
     if path.words:
         columns = 64
     elif not path.tiles or (cells.places == 1 and ITEMSIZE[dtype] == 2):
@@ -298,14 +298,14 @@ def elements(
 ) -> tuple[int, int, int]:
     """Elements of scratch: of an input place, packed unless portions are, and its products where these come first;
     beyond the last place of a box; of the sums of a position. `BoxTable` counts those of a whole box."""
-    lanes, in_channels = limits.lanes, geometry.group_inputs
+    lanes, group_inputs = limits.lanes, geometry.group_inputs
     unit = lanes if path.along_channels or path.tiles else 1  # which columns are padded to
     columns = sum(padded(block * len(c.places), unit) for c in cells.classes)
-    read = padded(in_channels, unit)
+    read = padded(group_inputs, unit)
     if path.tiles:
-        read = limits.pairs_of(in_channels, path.along_channels) * pieces
+        read = limits.pairs_of(group_inputs, path.along_channels) * pieces
     elif path.words:
-        read = padded(in_channels, 2) // 2
+        read = padded(group_inputs, 2) // 2
     if merged:
         read = merged.channels // 2 * pieces
     elif path.along_channels:

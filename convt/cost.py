@@ -524,13 +524,8 @@ def tile_cycles(work: Work, block: int) -> float:
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
-    return (
-        begun
-        + added
-        + factor
-        * half_tiles
-        * sum(
-            -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
-            for taps, columns in taps_and_columns
-        )
+    multiplied = sum(
+        -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)
+        for taps, columns in taps_and_columns
     )
+    return begun + added + factor * half_tiles * multiplied

@@ -203,7 +203,7 @@ static void convt_avx512_bf16_positions_out(int pieces, int columns, ptrdiff_t p
     }
 }
 
-/* Words of a channel and the next one, or of one and zeros if `odd` is NULL, as `copy_lines` of micro.h packs a
+/* Words of a channel and the next one, or of one and zeros if `odd` is NULL, as `copy_lines` of micro_rows.h packs a
    channel's elements, and fetches what lies so many bytes `ahead` of whole vectors. Returns whether an element other
    than 0 has a magnitude outside [least, most]. */
 static int convt_avx512_bf16_word_lines(ptrdiff_t count, ptrdiff_t before, ptrdiff_t n, ptrdiff_t after,

@@ -1,5 +1,5 @@
-/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_positions.h, micro_native.h,
-   micro_half.h, isa_amx.c and isa_avx512_bf16.c for what each computes. */
+/* What a level consists of: micro-kernels behind one contract. See micro.h, micro_channels.h,
+   micro_positions.h, micro_rows.h, micro_native.h, micro_half.h, isa_amx.c and isa_avx512_bf16.c for what each computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 
@@ -61,7 +61,7 @@ enum { CONVT_CHAIN = 512, CONVT_LONGEST_CHAIN = 3 * CONVT_CHAIN / 2 };
 typedef struct {
     ptrdiff_t taps, chain; /* the latter: channels that a chain is of, with all their taps */
     const ptrdiff_t *tap_offset;
-    const void *w, *bias; /* of REAL; without a bias `positions` adds to what is there */
+    const void *w, *bias; /* of REAL; without a bias `positions` of floats and doubles adds to what is there */
     /* Of one input channel: for each tap, which rows of a tile have it, a bit each, and how many taps from it on make a
        run, each of which reads a line further than the one before. */
     const uint8_t *users, *runs;

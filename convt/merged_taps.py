@@ -43,10 +43,10 @@ class MergedTaps(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def merge_taps(classes: tuple[TapClass, ...], in_channels: int, pieces: int) -> MergedTaps | None:
+def merge_taps(classes: tuple[TapClass, ...], channels: int, pieces: int) -> MergedTaps | None:
     """As many taps merged as multiply the fewest registers; None where few are saved."""
     most = MERGED_PART[pieces]
-    channels = -(-in_channels // PLACE_UNIT) * PLACE_UNIT
+    channels = -(-channels // PLACE_UNIT) * PLACE_UNIT
     registers = -(-channels // TILE_CHANNELS)
     if channels > most * registers * TILE_CHANNELS:
         return None  # even without zeros

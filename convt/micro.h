@@ -4,7 +4,7 @@
      REAL           float or double
      LANES          elements of a vector
      NAME(kernel)   the instance's name of a kernel
-     MOST_SUMS   registers that a tile may fill with sums
+     MOST_SUMS      registers that a tile may fill with sums
      OPERANDS       those that it may fill with sums and what is multiplied, but for one element broadcast at a time
      MOST_WEIGHTS   those that a tile of `channels` may fill with weights
      WIDEST         most vectors of a tile of `channels`

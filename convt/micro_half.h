@@ -119,7 +119,7 @@ INLINE void NAME(narrow_cells)(int bfloat16, const int places, const float *cons
         memcpy(out + 2 * e * LANES, &cells[e], sizeof cells[e]);
 }
 
-/* `interleave` of micro.h into halves, in registers. Returns whether that many places can be. */
+/* `interleave` of micro_rows.h into halves, in registers. Returns whether that many places can be. */
 static int NAME(interleave_narrow)(int bfloat16, ptrdiff_t n, ptrdiff_t places, const float *const *rows, uint16_t *out)
 {
     uint16_t few[8 * LANES];

@@ -7,7 +7,7 @@
      BROADCAST(element)                   a vector of it
      MULTIPLY_ADD(sum, weights, inputs)   sum + weights * inputs
      COPIES                               whether tiles of one class may copy what they read
-     CHAINS                               whether sums of many products are made of chains
+     CHAINS                               whether sums of many products are made of chains, and added to others
      ALIGNED(pointer, places)             whether `write_cells` may pass the caches there
      NAME(write_cells)(places, cells, at, kept, past_caches)
                                           LANES cells, a vector of sums for each of their places (1 to 4, 6 or 8), as

@@ -57,12 +57,12 @@ def forced(path: Path | None) -> Iterator[None]:
     """Wherever boxes are chosen, they are this path's, if it is not None: to test and time it, in one thread."""
     global forced_path
     before, forced_path = forced_path, path
-    make_plan.cache_clear()
+    forget_plans()
     try:
         yield
     finally:
         forced_path = before
-        make_plan.cache_clear()
+        forget_plans()
 
 
 class Call(NamedTuple):
@@ -172,12 +172,22 @@ def make_plan(call: Call) -> Plan:
     cycles = estimates(by_product.by_path, (by_kernel or by_product).by_path if in_order else {})
     reason = reason_of(call, cycles)
     rows = phase_rows_cycles(geometry)
-    if not native and not forced_path and rows < min(cycles.values(), default=0):
+    if not native and not forced_path and rows < min(cycles.values(), default=math.inf):
         plan = call.in_phase_rows(f"{reason}, phase rows {rows / 1e6:.3g} Mcycles")
         if plan.workspace <= MOST_WORKSPACE:
             return plan
     plan = plan_in_boxes(call, [by_kernel, by_product] if by_kernel else [by_product], cycles, reason)
     return plan or call.fallback("no box of cells fits the scratch")
+
+
+# The same of long kernels: so few plans at once, as their lists take 100 bytes a position.
+make_long_plan = lru_cache(maxsize=4)(make_plan.__wrapped__)
+
+
+def forget_plans() -> None:
+    """Those that calls share."""
+    make_plan.cache_clear()
+    make_long_plan.cache_clear()
 
 
 def plan_without_choice(call: Call) -> Plan | None:

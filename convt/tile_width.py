@@ -47,12 +47,12 @@ def column_vectors(
     if not path.along_channels or path.tiles:
         return 2
     lanes = limits.lanes
-    item, in_channels = VECTOR_ITEMSIZE[dtype], geometry.group_inputs
+    item, group_inputs = VECTOR_ITEMSIZE[dtype], geometry.group_inputs
     channels, kernel = geometry.group_outputs, geometry.kernel_positions
     if channels * widest_class(geometry, cells, path) <= lanes:
         return 1
     positions = math.prod(a.input for a in geometry.axes)
-    streamed = geometry.out_channels * in_channels * kernel * item >= CACHED_WEIGHTS
+    streamed = geometry.out_channels * group_inputs * kernel * item >= CACHED_WEIGHTS
     streamed = streamed and geometry.batch * positions < FAR_POSITIONS
     if path.columns_first:
         columns = min(channels, 2 * lanes) * kernel
@@ -61,7 +61,7 @@ def column_vectors(
     gap = 0 if path.image_runs else cells.gap
     places = sum(len(c.places) for c in cells.classes)
     most_taps = max(len(c.shifts) for c in cells.classes)
-    weights_bytes = most_taps * in_channels * lanes * item  # of a vector in a tile
+    weights_bytes = most_taps * group_inputs * lanes * item  # of a vector in a tile
     cell_bytes = places * lanes * item  # of its sums
     classes = Counter((len(c.places), len(c.shifts), taps_of_row(c.shifts, gap)) for c in cells.classes)
     far_outputs = geometry.outputs * ITEMSIZE[dtype] >= FAR_OUTPUTS and channels > 2 * lanes
@@ -73,7 +73,7 @@ def column_vectors(
             return False
         if path.image_runs and limits.sums // vectors < LEAST_IMAGES:
             return False
-        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * in_channels * item <= input_bytes
+        whole = SUMS_BYTES // (2 * cell_bytes) >= positions and positions * group_inputs * item <= input_bytes
         return of_box >= positions or not whole
 
     def time(vectors: int) -> float:
@@ -85,7 +85,7 @@ def column_vectors(
             run = taps_of_run(taps_of_a_row, vectors, limits)
             of_block = vectors_time(vectors * lanes * n, vectors, limits, run, far)
             of_rest = vectors_time(rest * n, vectors, limits, run, far)
-            cycles += alike * taps * in_channels / 2 * (blocks * of_block + of_rest)
+            cycles += alike * taps * group_inputs / 2 * (blocks * of_block + of_rest)
         return cycles
 
     best = min(filter(suits, range(3, limits.columns + 1)), key=time, default=2)

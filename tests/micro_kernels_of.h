@@ -283,8 +283,8 @@ static void NAME(test_positions)(const char *level, const KERNELS *k)
                     wrong += NAME(sum)(x, one, r, i, p) != out[i * OUT + p];
                 wrong += many && out[i * OUT + length] != 99; /* not beyond 8 vectors and more */
             }
-            convt_tap_class more = {1, CHANNELS, taps + 1, w + 50,
-                                    NULL}; /* are added once to each, and to nothing else */
+            /* Without a bias they are added once to each sum, and to nothing else. */
+            convt_tap_class more = {1, CHANNELS, taps + 1, w + 50, NULL};
             k->positions(r, length, &more, CHANNELS, x, STEP, ahead, later, out, OUT);
             more.bias = NAME(zeros);
             for (int i = 0; i < r; i++) {

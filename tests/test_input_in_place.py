@@ -46,7 +46,7 @@ def test_long_rows_are_multiplied_where_they_lie(level, dtype, threads, x_shape,
         ((1, 64, 40, 150), (64, 1, 3, 3), {"pads": [4, 4, 4, 4], "dilations": [4, 4]}),  # boxes share products
         ((1, 48, 11, 40), (48, 1, 5, 3), {"pads": [6, 0, 6, 1], "strides": [2, 3], "output_padding": [1, 0]}),
         ((1, 80, 9, 50), (80, 2, 3, 3), {"group": 2}),
-        ((2, 600, 30, 31), (600, 5, 3, 3), {"pads": [1, 1, 1, 1]}),  # slices of the channels
+        ((2, 600, 30, 31), (600, 5, 3, 3), {"pads": [1, 1, 1, 1]}),  # some channels after the others
         ((1, 513, 16, 64), (513, 3, 2, 2), {"strides": [2, 2]}),  # whose rows need not be set apart
         ((3, 40, 15, 13), (40, 3, 2, 2), {"strides": [2, 2]}),  # images are rows
         ((2, 40, 6, 12, 16), (40, 1, 2, 2, 2), {"strides": [2, 2, 2]}),
@@ -160,7 +160,7 @@ def test_input_of_columns_first_is_packed_in_portions(level, dtype, threads, x_s
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("channels", "kernel"),
-    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 12), (256, 10)],
+    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 12), (256, 10), (300, 10)],
 )
 def test_chunks_of_rows_are_multiplied_where_they_lie(level, dtype, channels, kernel):
     """Of some numbers of whole vectors, and a place fewer or more."""

@@ -10,6 +10,8 @@ import pytest
 from cases import DTYPES
 
 import convt
+from convt import planner, tiling
+from convt.geometry import LONG_KERNEL
 from convt.layer import PACKED_KEPT, SHAPES_KEPT
 
 pytestmark = pytest.mark.usefixtures("each_isa")
@@ -158,6 +160,16 @@ def test_remembered_shapes_are_bounded():
     for i in range(2 * SHAPES_KEPT):
         one(inputs(1, 6, 1 + i, 1))
     assert 0 < len(one._ready) <= SHAPES_KEPT
+
+
+def test_one_plan_of_a_long_kernel_is_remembered():
+    one = convt.ConvTranspose(np.ones((1, 1, LONG_KERNEL + 1), np.float32))
+    before = planner.make_plan.cache_info(), tiling.classes_of.cache_info()
+    for size in (4, 5, 6):
+        one(np.ones((1, 1, size), np.float32))
+        assert len(one._ready) == 1
+    assert (planner.make_plan.cache_info(), tiling.classes_of.cache_info()) == before
+    assert planner.make_long_plan.cache_info().currsize <= 4
 
 
 def test_packed_copies_of_the_weights_are_bounded():
