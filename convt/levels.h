@@ -1,5 +1,6 @@
 /* What a level consists of: micro-kernels behind one contract. See micro.h, micro_channels.h,
-   micro_positions.h, micro_rows.h, micro_native.h, micro_half.h, isa_amx.c and isa_avx512_bf16.c for what each computes. */
+   micro_positions.h, micro_rows.h, micro_native.h, micro_half.h, isa_amx.c and isa_avx512_bf16.c for what each
+   computes. */
 #ifndef CONVT_LEVELS_H
 #define CONVT_LEVELS_H
 

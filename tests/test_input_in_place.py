@@ -160,7 +160,13 @@ def test_input_of_columns_first_is_packed_in_portions(level, dtype, threads, x_s
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("channels", "kernel"),
-    [*((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)), (256, 16), (256, 12), (256, 10), (300, 10)],
+    [
+        *((20, kernel) for kernel in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 25)),
+        (256, 16),
+        (256, 12),
+        (256, 10),
+        (300, 10),
+    ],
 )
 def test_chunks_of_rows_are_multiplied_where_they_lie(level, dtype, channels, kernel):
     """Of some numbers of whole vectors, and a place fewer or more."""
