@@ -139,14 +139,13 @@ class Layer:
     def _plan(self, x_shape: tuple[int, ...], limit: int, *without: str, name: str = "") -> "Plan":
         """A plan for `x_shape` and at most so many threads, of none of the kinds `without`."""
         # Here, not above: `import convt` alone should not pay for the planner.
-        from convt.planner import Call, make_long_plan, make_plan
+        from convt.planner import Call, make_plan
 
         geometry = geometry_of(self._rules, x_shape, name)
-        make = make_long_plan if geometry.has_long_kernel else make_plan
         operands = geometry, dtype_name(self._dtype), self._isa, limit, self._precision
         kinds = frozenset(without)
         while True:
-            plan = make(Call(*operands, kinds, self._once))
+            plan = make_plan(Call(*operands, kinds, self._once))
             if plan.pack_key not in self._refused:
                 return plan
             kinds |= {plan.kind}

@@ -150,8 +150,7 @@ class PathBoxes(NamedTuple):
         return cls(cells, {path: boxes for path, boxes in found if boxes})
 
 
-@lru_cache(maxsize=64)  # plans hold no arrays of their layer: calls that pack anew share them
-def make_plan(call: Call) -> Plan:
+def new_plan(call: Call) -> Plan:
     """Plan a call. The path must not depend on the threads: each has an order of summation of its own."""
     plan = plan_without_choice(call)
     if plan:
@@ -180,14 +179,21 @@ def make_plan(call: Call) -> Plan:
     return plan or call.fallback("no box of cells fits the scratch")
 
 
-# The same of long kernels: so few plans at once, as their lists take 100 bytes a position.
-make_long_plan = lru_cache(maxsize=4)(make_plan.__wrapped__)
+# Plans hold no arrays of their layer: calls that pack anew share them. Few of long kernels, whose lists take 100
+# bytes a position.
+remembered_plan = lru_cache(maxsize=64)(new_plan)
+remembered_long_plan = lru_cache(maxsize=4)(new_plan)
+
+
+def make_plan(call: Call) -> Plan:
+    """Plan a call, or remember its plan."""
+    return (remembered_long_plan if call.geometry.has_long_kernel else remembered_plan)(call)
 
 
 def forget_plans() -> None:
     """Those that calls share."""
-    make_plan.cache_clear()
-    make_long_plan.cache_clear()
+    remembered_plan.cache_clear()
+    remembered_long_plan.cache_clear()
 
 
 def plan_without_choice(call: Call) -> Plan | None:

@@ -66,6 +66,23 @@ static int NAME(wrong_lines)(const KERNELS *k, int rows, const convt_tap_class *
     return wrong;
 }
 
+/* Sums of `channels`, of the taps from number `first` on and on top of `begun`: how many of [position][column] are
+   wrong. */
+static int NAME(wrong_channels)(int positions, int columns, int first, int taps, const convt_tap *at, int channels,
+                                const REAL *x, const REAL *w, REAL begun, const REAL *out, int width)
+{
+    int wrong = 0;
+    for (int i = 0; i < positions; i++)
+        for (int j = 0; j < columns; j++) {
+            REAL sum = begun;
+            for (int t = first; t < taps; t++)
+                for (int c = 0; c < channels; c++)
+                    sum += x[at[t].offset + i * channels + c] * w[(t * channels + c) * width + j];
+            wrong += sum != out[i * width + j];
+        }
+    return wrong;
+}
+
 /* Sums of several chains: parts of a tap, of a run of taps, whole taps, and all taps of some channels. */
 static void NAME(test_chains)(const char *level, const KERNELS *k)
 {
@@ -86,14 +103,7 @@ static void NAME(test_chains)(const char *level, const KERNELS *k)
                 for (int t = 0; t < taps; t++)
                     at[t] = (convt_tap){(taps - 1 - t) * channels};
                 k->channels(positions, v, taps, taps, at, channels, x, channels, w, w, 0, 0, out, width);
-                for (int i = 0; i < positions; i++)
-                    for (int j = 0; j < columns; j++) {
-                        REAL sum = 0;
-                        for (int t = 0; t < taps; t++)
-                            for (int c = 0; c < channels; c++)
-                                sum += x[at[t].offset + i * channels + c] * w[(t * channels + c) * width + j];
-                        wrong += sum != out[i * width + j];
-                    }
+                wrong += NAME(wrong_channels)(positions, columns, 0, taps, at, channels, x, w, 0, out, width);
             }
     for (int rows = 1; rows <= 8; rows++)
         for (int channels = 300; channels <= LONG; channels += 400)
@@ -129,25 +139,12 @@ static void NAME(test_channels)(const char *level, const KERNELS *k)
             const int width = (v ? v : 1) * lanes, columns = v ? width : lanes / 2;
             const convt_tap every[TAPS] = {{taps[0]}, {taps[1]}};
             k->channels(p, v, TAPS, 1, every, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);
-            for (int i = 0; i < p; i++)
-                for (int j = 0; j < columns; j++) {
-                    REAL sum = 0;
-                    for (int t = 0; t < TAPS; t++)
-                        for (int c = 0; c < CHANNELS; c++)
-                            sum += x[taps[t] + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];
-                    wrong += sum != out[i * width + j];
-                }
+            wrong += NAME(wrong_channels)(p, columns, 0, TAPS, every, CHANNELS, x, w, 0, out, width);
             const convt_tap second[TAPS] = {{CONVT_NO_TAP}, {taps[1]}};
             for (int i = 0; i < p * width; i++)
                 out[i] = 7;
             k->channels(p, v, TAPS, 1, second, CHANNELS, x, CHANNELS, w, w, 0, 1, out, width);
-            for (int i = 0; i < p; i++)
-                for (int j = 0; j < columns; j++) {
-                    REAL sum = 7;
-                    for (int c = 0; c < CHANNELS; c++)
-                        sum += x[taps[1] + i * CHANNELS + c] * w[(CHANNELS + c) * width + j];
-                    wrong += sum != out[i * width + j];
-                }
+            wrong += NAME(wrong_channels)(p, columns, 1, TAPS, second, CHANNELS, x, w, 7, out, width);
         }
     report(level, TYPE " channels", wrong);
 }
@@ -188,14 +185,7 @@ static void NAME(test_runs)(const char *level, const KERNELS *k)
                         at[row + t] = (convt_tap){11 + (row - 1 - t) * CHANNELS};
                     }
                     k->channels(p, v, 2 * row, row, at, CHANNELS, x, CHANNELS, w, w, 0, 0, out, width);
-                    for (int i = 0; i < p; i++)
-                        for (int j = 0; j < columns; j++) {
-                            REAL sum = 0;
-                            for (int t = first; t < 2 * row; t++)
-                                for (int c = 0; c < CHANNELS; c++)
-                                    sum += x[at[t].offset + i * CHANNELS + c] * w[(t * CHANNELS + c) * width + j];
-                            wrong += sum != out[i * width + j];
-                        }
+                    wrong += NAME(wrong_channels)(p, columns, first, 2 * row, at, CHANNELS, x, w, 0, out, width);
                 }
             }
     report(level, TYPE " channels of runs", wrong);

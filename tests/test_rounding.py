@@ -75,7 +75,7 @@ def test_bits_of_what_a_pool_computes(images, bits, each_isa, monkeypatch):
     x, w = operands("float32", images)
     geometry = OnnxRules(w.shape, strides=[2, 2]).geometry(x.shape)
     without = frozenset({"pieces"})  # which such magnitudes are not for
-    chosen = planner.make_plan.__wrapped__(planner.Call(geometry, "float32", each_isa, 4, without=without))
+    chosen = planner.new_plan(planner.Call(geometry, "float32", each_isa, 4, without=without))
     assert chosen.threads > 1
     expected, result = np.empty((2, *chosen.output_shape), np.float32)
     assert chosen.run(x, expected, chosen.pack(w, None))
