@@ -318,7 +318,7 @@ def channel_cycles(work: Work, block: int) -> float:
     layout, tile, lanes = work.layout, work.tile, work.lanes
     if work.path.columns_first:
         products = work.tap_channels / 2 * vectors_time(block * work.kernel, work.vectors, work.limits)
-        return (products + column_additions(work, block)) * layout.input_elements + work.factors.block
+        return products * layout.input_elements + column_additions(work, block) + work.factors.block
     vectors = begun = once = 0.0
     tiles = 0  # of all columns
     bordered = tile.bordered_axes(layout.run_axis, layout.box)
@@ -357,11 +357,26 @@ def taps_of_run(taps: int, vectors: int, limits: TileLimits) -> int:
 
 
 def column_additions(work: Work, block: int) -> float:
-    """Cycles to add up the products of an input for so many channels, lanes along these."""
-    vectors = math.ceil(block / work.lanes)
-    if work.path.tiles:
-        return work.tile_factors.added_columns * work.kernel * vectors
-    return work.factors.added * work.kernel * (1 + vectors)
+    """Cycles to add up the products of a box, of whole images, for so many channels, lanes along these."""
+    layout, vectors, factors = work.layout, math.ceil(block / work.lanes), work.tile_factors
+    positions = math.prod(layout.box)
+    products = positions * products_inside(layout)
+    if not work.path.tiles:
+        return work.factors.added * (1 + vectors) * products
+    sums = positions * sum(len(c.places) for c in layout.classes)
+    of_product = factors.added_product + factors.added_row / layout.axes[-1].cells
+    return of_product * products + vectors * (factors.added_vector * products + factors.added_sum * sums)
+
+
+def products_inside(layout: BoxLayout) -> float:
+    """Products that the outputs of a cell of whole images add up on average: those of its inputs."""
+    inside = 0.0
+    for c in (c for c in layout.classes if c.shifts):
+        products = float(len(c.places) * len(c.shifts))
+        for axis, shifts in zip(layout.axes[1:], zip(*c.shifts, strict=True), strict=True):
+            products *= share_inside(set(shifts), axis.cells, axis.input, axis.cells)
+        inside += products
+    return inside
 
 
 def position_cycles(work: Work, block: int) -> float:
@@ -511,10 +526,11 @@ def tile_cycles(work: Work, block: int) -> float:
             half_tiles = tile.positions(layout.input_elements) / 16
         taps_and_columns = [(1.0, block * work.kernel)]
         if path.along_channels:
-            added = column_additions(work, block) * layout.input_elements
+            added = column_additions(work, block)
         else:
             kept = KEPT_CYCLES * (layout.input_elements - layout.new_elements) / work.lanes
-            added = (factors.added * half_tiles + kept) * block * work.kernel
+            of_column = factors.column + factors.column_run * layout.runs
+            added = (factors.added * half_tiles + kept + of_column) * block * work.kernel
     else:
         added += sum(listed_cycles(work, c.shifts, block * len(c.places)) for c in layout.classes)
     product, store = factors.product * PRODUCTS[work.pieces], factors.store
@@ -523,6 +539,8 @@ def tile_cycles(work: Work, block: int) -> float:
         depth = math.ceil(work.tap_channels / 2) / 16
     elif work.one_pass.possible:
         factor, product, store = 1.0, factors.one_pass[work.pieces], factors.one_pass_store[work.pieces]
+    if path.columns_first and not path.along_channels:
+        store = factors.column_store
     unit = 8 if work.dots and not path.along_channels else 16  # of columns
     multiplied = sum(
         -(-columns // unit) * unit / 16 * ((product * depth + factors.tap) * taps + store)

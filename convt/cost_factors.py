@@ -1,6 +1,6 @@
 """Factors of the estimates, by what they were fitted to.
 
-Those of the level `avx512_bf16`, which only AMD's processors run, are chosen for the least loss of time by choices
+Those of the level `avx512_bf16`, which is for AMD's processors, are chosen for the least loss of time by choices
 between the paths of 2000 random layers and those of asv_benchmarks (Zen 5; float16, float32 and float64). So are
 those of `avx512` and `amx` for the latter and 700 random ones (Xeon with AMX; all dtypes, and float32 as
 `avx512`). Choices on 173 to 216 others take 1.038 (float32, before 1.056), 1.022 (float64, 1.026), 1.033
@@ -212,8 +212,12 @@ class TileFactors(NamedTuple):
         Along positions, two channels of 16 positions, more for each piece, and to begin a line of them.
     box : float
         To begin a box along channels.
-    added, added_columns : float
-        Of columns first, to add up 16 products along positions, and a vector of them along channels.
+    added, column, column_run, column_store : float
+        Of columns first along positions, to add up 16 products, to begin a column of those of a box, to begin a
+        run of a column, and `store`.
+    added_vector, added_product, added_row, added_sum : float
+        Of columns first along channels, to add a vector of products, to begin those of an input for a kernel
+        position and those of a row of inputs, and to begin a vector of sums.
     written, summed : float
         To write an output, transposed or from sums along positions.
     """
@@ -238,7 +242,13 @@ class TileFactors(NamedTuple):
     pairs_line: float
     box: float
     added: float
-    added_columns: float
+    column: float
+    column_run: float
+    column_store: float
+    added_vector: float
+    added_product: float
+    added_row: float
+    added_sum: float
     written: float
     summed: float
 
@@ -266,7 +276,13 @@ DOTS = TileFactors(
     pairs_line=20,
     box=0,
     added=5,
-    added_columns=2,
+    column=0,
+    column_run=0,
+    column_store=30,
+    added_vector=2,
+    added_product=0,
+    added_row=0,
+    added_sum=0,
     written=0.7,
     summed=0.65,
 )
@@ -275,7 +291,8 @@ DOTS = TileFactors(
 # the best (float32). Without cycles of pairs and of adding 80 random layers took 1.08 (float32) and 1.03 times as
 # long as the best (bfloat16), not 1.03 and 1.01 (Xeon with AMX). Of 1,906 layers, 550 of them of small groups, 46
 # (float32), 47 (bfloat16) and 37 (float16) go another way since boxes take time to begin, as columns in place do:
-# 0.81, 0.73 and 0.59 of the time.
+# 0.81, 0.73 and 0.59 of the time. Those of columns first are fits to 300 times (along channels) and 570; of 919
+# layers 43 (float32), 72 (bfloat16) and 96 (float16) go another way by them: 0.86, 0.80 and 0.76 of the time.
 REGISTERS = DOTS._replace(
     product=17,
     tap=0,
@@ -293,4 +310,12 @@ REGISTERS = DOTS._replace(
     packed=0.3,
     packed_piece=0.25,
     box=1600,
+    added=3,
+    column=28,
+    column_run=14,
+    column_store=0,
+    added_vector=2,
+    added_product=2,
+    added_row=18,
+    added_sum=5,
 )

@@ -458,7 +458,9 @@ class ScratchLimits(NamedTuple):
     sums: int
 
 
-def lay_out(cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, images: int) -> BoxLayout | None:
+def lay_out(
+    cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, images: int, least_width: int = 0
+) -> BoxLayout | None:
     """The largest box that fits the scratch, or None where none does.
 
     Parameters
@@ -470,7 +472,12 @@ def lay_out(cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, 
         Boxes wanted for the threads, as far as there are cells.
     images : int
         Images that make a run; 0 for runs along rows.
+    least_width : int
+        Cells of a row, to a multiple of which it is cut rather than leave a box no more rows than it shares with
+        the next one; 0 leaves rows whole as long as a box has several.
     """
+    row_axis = len(cells.counts) - 2
+    shared_rows = cells.spans[row_axis][1] - cells.spans[row_axis][0] if least_width else 0
 
     def try_box(box: list[int]) -> tuple[BoxSize, bool]:
         """Its numbers, and whether it fits."""
@@ -508,6 +515,9 @@ def lay_out(cells: Cells, tile: Tile, scratch: ScratchLimits, least_boxes: int, 
             if fits:
                 break
             return None
+        if axis == row_axis and box[axis] <= shared_rows and box[-1] > least_width:
+            box[-1] = max(1, 3 * box[-1] // 4 // least_width) * least_width
+            continue
         # A quarter more parts, or the next number of them that makes the box smaller.
         parts[axis] = max(-(-cells.counts[axis] // (box[axis] - 1)), 5 * parts[axis] // 4)
         box[axis] = -(-cells.counts[axis] // parts[axis])

@@ -46,7 +46,17 @@ SHAPES = {
     "dilated": ((1, 12, 20, 40), (12, 32, 3, 5), {"strides": [1, 2], "dilations": [2, 3], "pads": [2] * 4}),
     "several boxes": ((1, 64, 40, 300), (64, 16, 3, 3), {"strides": [2, 2], "pads": [1] * 4}),
     "rows in several boxes": ((1, 40, 9000), (40, 16, 3), {"pads": [1, 1]}),
+    "long rows and columns": ((1, 64, 17, 1000), (64, 16, 7, 1), {"pads": [3, 0, 3, 0]}),
 }
+
+
+@each_way
+def test_rows_are_cut_where_boxes_would_share_most_of_them(way, dtype):
+    with forced(way):
+        layer = convt.ConvTranspose(np.ones((64, 16, 7, 1), dtype), pads=[3, 0, 3, 0])
+        _, rows, cells = layer.explain((1, 64, 17, 1000))["tiles"]["box"]
+    assert rows >= 6
+    assert cells % 32 == 0
 
 
 @each_way
