@@ -227,6 +227,7 @@ cdef extern from "levels.h" nogil:
         const tiles_t *tiles
         Py_ssize_t stream_bytes
         int native_rows
+        bint of_amd
         Py_ssize_t halves_stream_bytes
         Py_ssize_t fetch_bytes
     const convt_level convt_levels[]

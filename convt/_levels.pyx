@@ -27,6 +27,11 @@ def runs_here(str level):
     return level in level_names() and find_level(level).runs_here() != 0
 
 
+def gains_here(str level):
+    """Whether the level, where it runs, is faster on this processor than those of less."""
+    return not find_level(level).of_amd or is_amd()
+
+
 def most_pieces(str level):
     """The most bfloat16 pieces of an element that the level multiplies; 0 if it multiplies none."""
     return find_level(level).tiles.most_pieces

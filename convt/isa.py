@@ -25,8 +25,16 @@ def runs(level: str) -> bool:
     return level == "generic" or runs_here(level)
 
 
+@cache
+def fastest() -> str:
+    """The most capable level that gains on this processor."""
+    from convt._levels import gains_here
+
+    return [level for level in available() if level == "generic" or gains_here(level)][-1]
+
+
 def choose() -> str:
-    """The level that layers use: ``CONVT_ISA`` if set and not empty, else the most capable.
+    """The level that layers use: ``CONVT_ISA`` if set and not empty, else the fastest.
 
     Raises
     ------
@@ -35,7 +43,7 @@ def choose() -> str:
     """
     forced = os.environ.get("CONVT_ISA")
     if not forced:
-        return available()[-1]
+        return fastest()
     if not runs(forced):
         raise ValueError(f"CONVT_ISA: expected one of {', '.join(available())}, got {shown(forced)}")
     return forced

@@ -324,10 +324,9 @@ const convt_tiles convt_avx512_bf16_tiles = {CONVT_PIECES_TILES(avx512_bf16),
 
 END_TARGET
 
-/* Only where these products are worth it: Sapphire Rapids makes 112 GFLOP/s of them, half of what multiply-adds do. */
 int convt_avx512_bf16_runs_here(void)
 {
-    return convt_avx512_runs_here() && __builtin_cpu_supports("avx512bf16") && convt_is_amd();
+    return convt_avx512_runs_here() && __builtin_cpu_supports("avx512bf16");
 }
 
 #endif

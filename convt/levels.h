@@ -240,6 +240,7 @@ typedef struct {
     const convt_tiles *tiles;
     ptrdiff_t stream_bytes; /* results of so many pass the caches */
     int native_rows;        /* channels of weights that `native` reads at once and fetches: 4 or 8 */
+    int of_amd;             /* chosen on AMD's processors alone, wherever it runs */
     /* Where there are tiles: */
     ptrdiff_t halves_stream_bytes; /* results of halves of so many pass the caches */
     ptrdiff_t fetch_bytes;         /* of results of so many, lines written in parts are fetched before the products */

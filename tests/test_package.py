@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ways import built
 
 import convt
 from convt import isa
@@ -62,6 +63,19 @@ print(bool(mask.value & tile_data))
     environment = {**os.environ, "CONVT_ISA": level}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
     assert printed.stdout.decode() == f"{allowed}\n"
+
+
+@pytest.mark.skipif(not built("avx512_bf16"), reason="this build has no level that gains on some processors alone")
+def test_a_level_that_does_not_gain_on_this_processor_is_not_chosen(monkeypatch):
+    monkeypatch.delenv("CONVT_ISA", raising=False)
+    monkeypatch.setattr(isa, "available", lambda: ("generic", "avx2", "avx512", "avx512_bf16"))
+    with Path("/proc/cpuinfo").open() as file:
+        amd = "AuthenticAMD" in file.read()
+    isa.fastest.cache_clear()
+    try:
+        assert isa.choose() == ("avx512_bf16" if amd else "avx512")
+    finally:
+        isa.fastest.cache_clear()
 
 
 def test_public_names():

@@ -29,8 +29,15 @@ WAYS = [
         if not path.by_rows or level in TILE_REGISTER_LEVELS
     ),
 ]
-NAMES = [f"{level}: {path.name}" if path else level for level, path in WAYS]
-every_way = pytest.mark.parametrize("way", WAYS, ids=NAMES)
+
+
+def name_of(way):
+    """A way in words."""
+    level, path = way
+    return f"{level}: {path.name}" if path else level
+
+
+every_way = pytest.mark.parametrize("way", WAYS, ids=name_of)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -86,9 +93,11 @@ def check_bits_stay(way, layer, x):
 
 
 def dtype_of(way, dtype):
-    """`dtype`, or bfloat16 where pieces of nothing else are multiplied."""
+    """`dtype`, or one that comes in pieces where the path multiplies nothing else: float32, if the level does."""
     level, path = way
-    return BFLOAT16 if path and path.in_pieces and most_pieces(level) == 1 else dtype
+    if not path or not path.in_pieces or in_pieces(level, dtype):
+        return dtype
+    return np.dtype(np.float32) if in_pieces(level, np.float32) else BFLOAT16
 
 
 @contextmanager
