@@ -18,9 +18,17 @@ from setuptools.command.build_ext import build_ext
 
 # No -ffast-math: gcc before 13 would then switch subnormals off for the whole process that loads the library.
 # No -march: the build must run on every processor of the architecture.
+# A multiply-add is one rounding at every level of vectors, whatever -std= the caller's flags have.
 # Cython does not check what pointers micro-kernels are given, which `kernels_t` of _levels.pxd has as void: the C
 # compiler does.
-FLAGS = ["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Werror=incompatible-pointer-types"]
+FLAGS = [
+    "-O3",
+    "-g0",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Werror=incompatible-pointer-types",
+]
 
 # Here, not at the head of modules, as those do not hold for the inline functions of .pxd files. Indices lie inside
 # and do not count from the end, division cuts towards zero, and divisors are not 0.
@@ -42,16 +50,13 @@ int main(void) {
 }
 """
 
-# To compile and to link with OpenMP: as gcc and clang want it and, on a Mac, Apple's clang.
-OPENMP_FLAGS = [(["-fopenmp"], ["-fopenmp"])]
-if sys.platform == "darwin":
-    OPENMP_FLAGS.append((["-Xpreprocessor", "-fopenmp"], ["-lomp"]))
+OPENMP = ["-fopenmp"]  # to compile and to link
 
 WITHOUT_OPENMP = """
 ******************************************************************************************
 convt is being built WITHOUT OpenMP: it will run on one thread only.
 The compiler could not build and run a small OpenMP program. gcc needs libgomp; clang needs
-libomp (Debian: libomp-dev, macOS: brew install libomp and CFLAGS/LDFLAGS that point to it).
+libomp (Debian: libomp-dev).
 ******************************************************************************************
 """
 
@@ -76,19 +81,16 @@ def compile_probe(compiler, text: str, folder: str, flags: Iterable[str] = ()) -
     return compiler.compile([str(source)], output_dir=folder, include_dirs=["convt"], extra_postargs=list(flags))
 
 
-def openmp_flags(compiler) -> tuple[list[str], list[str]] | None:
-    """Those of `OPENMP_FLAGS` with which a program with a parallel region compiles, links and, unless it is for
-    another processor, runs."""
-    for to_compile, to_link in OPENMP_FLAGS:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                objects = compile_probe(compiler, PROBE, folder, to_compile)
-                compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=to_link)
-                if runs(Path(folder, "probe")):
-                    return to_compile, to_link
-            except Exception as error:  # a compiler can fail in many ways; the message names the one
-                print(f"OpenMP probe: {error}", file=sys.stderr)
-    return None
+def has_openmp(compiler) -> bool:
+    """Whether a program with a parallel region compiles, links and, unless it is for another processor, runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            objects = compile_probe(compiler, PROBE, folder, OPENMP)
+            compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=OPENMP)
+            return runs(Path(folder, "probe"))
+        except Exception as error:  # a compiler can fail in many ways; the message names the one
+            print(f"OpenMP probe: {error}", file=sys.stderr)
+            return False
 
 
 def runs(program: Path) -> bool:
@@ -128,13 +130,12 @@ class BuildKernels(build_ext):
     def build_extensions(self) -> None:
         if not has_vectors(self.compiler):
             self.complain(WITHOUT_VECTORS, "CONVT_ALLOW_GENERIC")
-        flags = openmp_flags(self.compiler)
-        if not flags:
+        openmp = OPENMP if has_openmp(self.compiler) else []
+        if not openmp:
             self.complain(WITHOUT_OPENMP, "CONVT_ALLOW_SERIAL")
-            flags = [], []
         for extension in self.extensions:
-            extension.extra_compile_args = FLAGS + flags[0] + extension.extra_compile_args
-            extension.extra_link_args = flags[1]
+            extension.extra_compile_args = FLAGS + openmp + extension.extra_compile_args
+            extension.extra_link_args = openmp
         workers = self.parallel or os.cpu_count()
         self.parallel = len(self.extensions)  # all wait for the pool, which compiles what they want
         with ThreadPoolExecutor(workers) as pool:

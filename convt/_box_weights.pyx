@@ -24,7 +24,7 @@ from convt._micro_kernels cimport transpose
 
 import numpy as np
 
-from convt._memory import RESULTS, WORKSPACES
+from convt._memory import LASTING, WORKSPACES
 from convt.arrays import empty_aligned
 
 cnp.import_array()
@@ -535,7 +535,7 @@ def pack(BoxTable table not None, cnp.ndarray w not None, str dtype not None, b,
     if table.in_panels:
         return w, bias, (EVER_LEAST, EVER_MOST)
     # Small ones too: tile registers took up to 1.3 times as long to load weights whose rows straddle cache lines.
-    weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else RESULTS, 0)
+    weights = empty_aligned((max(1, n_weights),), b.dtype, WORKSPACES if once else LASTING, 0)
     if tasks % n_threads:
         parts = min(table.input_chunks, (4 * n_threads + tasks - 1) // tasks)
     magnitudes = np.empty((tasks * parts, 2), np.uint32)

@@ -7,6 +7,7 @@ class Reserve:
     def __init__(self, least: int, spare: float) -> None: ...
     def take(self, size: int) -> np.ndarray: ...
 
+LASTING: Reserve
 RESULTS: Reserve
 WORKSPACES: Reserve
 

@@ -64,6 +64,8 @@ cdef class Reserve:
         return block
 
 
+# What a layer packs stays as long as the layer: kept for others, it would push results out.
+LASTING = Reserve(MOST_KEPT + 1, 0)
 # A caller may keep a result: little more than it needs. Below 32 MB malloc's own is used again, mostly.
 RESULTS = Reserve(1 << 25, 0.25)
 # What is dropped before a call returns: scratch, weights that are packed once.

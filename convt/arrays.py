@@ -10,7 +10,7 @@ from convt._memory import RESULTS, Reserve, bytes_to_line
 from convt.arguments import shortened, shown
 from convt.dtypes import DTYPES
 
-CACHE_LINE = 64  # as in _levels, which an import does not load
+CACHE_LINE = 64  # as in _levels, which an import does not load (`test_arrays` compares them)
 SMALL = 1 << 16  # bytes below which an array is not worth the microsecond that aligning it takes
 
 
@@ -25,19 +25,19 @@ def as_array(value: object, name: str, dtypes: Sequence[str] = DTYPES) -> np.nda
 
     bfloat16 is recognised by the dtype's name, so that ml_dtypes is never imported.
     """
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: expected an array without a mask, got a MaskedArray")
     try:
-        array = np.asarray(value)
+        array = np.asanyarray(value)
     except MemoryError:
         raise
     except ValueError as error:
         raise ValueError(f"{name}: expected an array, got {shown(value)} ({shortened(error)})") from None
     except Exception as error:  # whatever the object's own conversion raises
         raise TypeError(f"{name}: expected an array, got a {type(value).__name__} ({shortened(error)})") from error
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name}: expected an array without a mask, got a MaskedArray")
     if dtype_name(array.dtype) not in dtypes:
         raise TypeError(f"{name}: expected a dtype of {', '.join(dtypes)}, got {shortened(array.dtype)}")
-    return array
+    return np.asarray(array)
 
 
 def as_native(array: np.ndarray) -> np.ndarray:

@@ -182,14 +182,15 @@ class BoxPlan(Plan):
 
     def run(self, x: np.ndarray, y: np.ndarray, packed: Packed) -> bool:
         weights, bias, magnitudes = packed
-        target = y
+        target, copied = y, False
         if self.y_shape != self.output_shape:  # arrays whose coalesced axes do not follow each other are copied
             x, target = x.reshape(self.x_shape), y.reshape(self.y_shape)
+            copied = not np.may_share_memory(target, y)
         only_one_pass = self.table.shares_loads or self.table.by_rows  # which write rows of consecutive outputs
         if only_one_pass and target.strides[-1] != target.itemsize:
-            target = empty_aligned(target.shape, target.dtype)
+            target, copied = empty_aligned(target.shape, target.dtype), True
         done = _box_compute.run(x, target, weights, bias, magnitudes, self.table, self.dtype, self.dealt)
-        if done and target is not y and not np.may_share_memory(target, y):
+        if done and copied:
             y[...] = target.reshape(y.shape)
         return done
 

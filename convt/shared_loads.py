@@ -64,12 +64,13 @@ def taps_of_pair(
 ) -> list[tuple[tuple[int, ...], int]]:
     """The taps of two classes, each in the order that it has them in, and which of these has each: 1, 2 or 3."""
     taps = []
+    place = {shift: j for j, shift in enumerate(second)}
     i = j = 0
     while i < len(first) or j < len(second):
         if i < len(first) and j < len(second) and first[i] == second[j]:
             taps.append((first[i], 3))
             i, j = i + 1, j + 1
-        elif i < len(first) and first[i] not in second[j:]:
+        elif i < len(first) and place.get(first[i], -1) < j:
             taps.append((first[i], 1))
             i += 1
         else:

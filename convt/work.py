@@ -155,6 +155,7 @@ class Work:
             return False
         columns = min(self.block, self.geometry.group_outputs) * self.kernel
         channel = math.prod(a.input for a in self.geometry.axes) * ITEMSIZE[self.dtype]
+        channel %= 1 << 32  # of which remainders matter; `explain` is asked for larger ones than there can be
         if not columns_gain_in_place(columns, self.limits.rows, self.limits.sums, channel):
             return False
         # Behind the last channel of the last image there is no memory to read.

@@ -32,7 +32,7 @@ def micro_kernels(request, tmp_path_factory):
     """Of each build that is tested the compiler, which runs beside the other tests (a minute or two), the program
     that it makes and the file of its messages."""
     folder = tmp_path_factory.mktemp("micro_kernels")
-    flags = ["-fno-math-errno", "-fno-trapping-math", f"-I{SOURCES}"]
+    flags = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", f"-I{SOURCES}"]
     builds = {}
     for compiler, optimisation in filter(None, map(build_of, request.session.items)):
         if not shutil.which(compiler):

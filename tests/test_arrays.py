@@ -5,7 +5,8 @@ import pytest
 from cases import DTYPES, LAYOUTS, as_layout
 
 import convt
-from convt._memory import MOST_KEPT, WORKSPACES, Reserve
+from convt import _levels, arrays
+from convt._memory import MOST_KEPT, RESULTS, WORKSPACES, Reserve
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -137,6 +138,17 @@ def test_the_largest_block_that_is_kept():
     assert [len(block) for block in reserve.blocks] == [MOST_KEPT]
     kept = reserve.blocks[0].ctypes.data
     assert reserve.take(MOST_KEPT).ctypes.data == kept
+
+
+def test_packed_weights_do_not_push_results_out_of_what_is_kept():
+    before = [id(block) for block in RESULTS.blocks]
+    layer = convt.ConvTranspose(np.ones((2100, 2100, 2, 2), np.float32), strides=[2, 2])
+    layer(np.ones((1, 2100, 2, 2), np.float32))
+    assert [id(block) for block in RESULTS.blocks] == before
+
+
+def test_bytes_of_a_cache_line():
+    assert arrays.CACHE_LINE == _levels.CACHE_LINE
 
 
 def test_memory_of_a_result_in_use_is_not_touched():

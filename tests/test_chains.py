@@ -57,6 +57,27 @@ def test_chains_of_every_path(way, dtype, channels, kernel, attributes):
     assert lost.max() <= LONGEST_CHAIN
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("path", [None, *paths.VECTOR_PATHS], ids=lambda path: path.name if path else "native")
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
+def test_a_multiply_add_rounds_once(level, path, dtype):
+    """A square whose last bits a product alone loses, and minus what remains of it, in either order."""
+    unit = np.finfo(dtype).eps
+    size, kernel, attributes = ((6, 7), (3, 3), {"pads": [1] * 4}) if path else ((1, 1), (1, 1), {})
+    x, w = np.zeros((2, 24, *size), dtype), np.zeros((24, 20, *kernel), dtype)
+    for image, (square, rest) in enumerate([(10, 11), (11, 10)]):
+        x[image, square], x[image, rest] = 1 + unit, -(1 + 2 * unit)
+    left = []
+    for square, rest in [(10, 11), (11, 10)]:
+        centre = tuple(k // 2 for k in kernel)
+        w[(square, slice(None), *centre)], w[(rest, slice(None), *centre)] = 1 + unit, 1
+        with forced((level, path)):
+            layer = convt.ConvTranspose(w, **attributes)
+            assert path is None or layer.explain(x.shape)["kernel"] == path.name
+            left.append(layer(x)[len(left)])
+    assert sorted(found.max() for found in left) == sorted(found.min() for found in left) == [0, unit**2]
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(

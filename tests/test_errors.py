@@ -46,6 +46,14 @@ class Large:
         raise MemoryError
 
 
+class BecomesAnArray:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
 def with_nan_mask():
     return np.ma.MaskedArray(X, mask=X > 5)
 
@@ -74,6 +82,7 @@ ONNX = [
     ("w has two dimensions", ValueError, "w:", {"w": W[..., 0, 0]}),
     ("w has an empty kernel", ValueError, "w:", {"w": W[..., :0]}),
     ("w is masked", TypeError, "w:", {"w": np.ma.MaskedArray(W)}),
+    ("x becomes a masked array", TypeError, "x:", {"x": BecomesAnArray(with_nan_mask())}),
     ("b is too long", ValueError, "b:", {"b": np.ones(4, np.float32)}),
     ("b is a scalar", ValueError, "b:", {"b": np.float32(1)}),
     ("b has two dimensions", ValueError, "b:", {"b": np.ones((3, 1), np.float32)}),

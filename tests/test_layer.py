@@ -155,6 +155,25 @@ def test_many_threads_at_once():
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.usefixtures("threads_for_any_work")
+def test_calls_from_many_threads_that_begin_threads_of_their_own():
+    """Layers and functions, which share the memory of their scratch and of packed weights."""
+    one = layer(n_threads=2)
+    xs = [inputs(1, 6, 4 + i % 5, 40) for i in range(60)]
+    wanted = [layer(n_threads=1)(x) for x in xs]
+    with ThreadPoolExecutor(4) as pool:
+        of_layer = list(pool.map(one, xs))
+        of_function = list(pool.map(lambda x: convt.conv_transpose(x, W, B, n_threads=2, **ATTRIBUTES), xs))
+    for results in zip(of_layer, of_function, wanted, strict=True):
+        np.testing.assert_array_equal(results[0], results[2])
+        np.testing.assert_array_equal(results[1], results[2])
+
+
+def test_explain_of_sizes_that_no_array_has():
+    one = convt.ConvTranspose(np.ones((8, 8, 3), np.float32), pads=[2**62 - 1, 2**62 - 98])
+    assert one.explain((1, 8, 2**63 - 100))["output_shape"] == (1, 8, 1)
+
+
 def test_remembered_shapes_are_bounded():
     one = layer()
     for i in range(2 * SHAPES_KEPT):
